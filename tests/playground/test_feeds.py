@@ -196,3 +196,29 @@ def test_pessimistic_locks_are_invisible() -> None:
         assert not (await feed.read()).events
 
     serve(test)
+
+
+def test_what_was_dropped_silently_stays_silent_when_another_one_subscribes() -> None:
+    """Else its client would get a resolved ts above rows that it was never sent."""
+
+    async def test(client: Client) -> None:
+        playground = client.playground
+        playground.execute("create table t (id int primary key)")
+        key = record("t", 1, client)
+        region = playground.cluster.regions.at(key)
+        feed = client.feed()
+        await feed.write(client.register(key, 1))
+        await until_row(feed, cdcpb.Event.INITIALIZED)
+        playground.cluster.feeds.mute(region.id)
+        commit_ts = playground.execute("insert into t values (1)").commit_ts
+        await feed.write(client.register(key, 2))
+        while True:
+            message = await feed.read()
+            told = {event.request_id for event in message.events}
+            if message.HasField("resolved_ts"):
+                told.add(message.resolved_ts.request_id)
+                if message.resolved_ts.request_id == 2 and message.resolved_ts.ts > commit_ts:
+                    break
+            assert 1 not in told or message.resolved_ts.ts < commit_ts
+
+    serve(test)

@@ -140,7 +140,7 @@ class FaultCommands:
     def _mute(self, request: Json) -> Json:
         """Drop the subscriptions of a region without telling the clients."""
         region = self._region(request)
-        self._playground.cluster.feeds.mute.add(region.id)
+        self._playground.cluster.feeds.mute(region.id)
         return {"region": region.id}
 
     def _busy(self, request: Json) -> Json:

@@ -70,7 +70,7 @@ def test_a_stuck_region_names_its_table_and_no_other(tmp_path: Path) -> None:
                 await caught_up(capture, playground.cluster.oracle.next())
                 capture.pulling.watchdog._held.after = 1.0
                 region = playground.cluster.regions.at(key_of(held))
-                playground.cluster.feeds.mute.add(region.id)
+                playground.cluster.feeds.mute(region.id)
                 playground.execute("insert into a values (1)")
                 await until(lambda: "test.a" in named(capture))
                 assert named(capture) == {"test.a"}
@@ -86,7 +86,7 @@ def test_a_stuck_region_names_its_table_and_no_other(tmp_path: Path) -> None:
                 assert [s.labels["table"].split(" ")[0] for s in samples] == ["test.a"]
                 page = "\n".join(status_verb.summary(capture.status.as_dict()))
                 assert "held up    partition 0: test.a (" in page
-                playground.cluster.feeds.fail_region(region.id, region_not_found(region.id))  # it is subscribed again, and heard again
+                playground.feeds[region.leader.store_id].break_streams()  # it is subscribed again, and heard again
                 await caught_up(capture, ts)
                 await until(lambda: not capture.status.held_tables)
             assert beside != other

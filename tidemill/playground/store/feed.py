@@ -136,8 +136,6 @@ class FeedHub:
         self._by_region: dict[int, list[Subscription]] = {}
         self._pending_scans = 0
         self.streams: set[FeedStream] = set()
-        self.mute: set[int] = set()
-        """Regions whose subscriptions were dropped without telling the clients: nothing is sent until a client subscribes again."""
 
     # streams and requests
 
@@ -204,7 +202,6 @@ class FeedHub:
             stream, region.id, request.request_id, request.checkpoint_ts, start, end, request.filter_loop,
             wb.event_head(region.id, request.request_id),
         )  # fmt: skip
-        self.mute.discard(region.id)
         stream.subscriptions[stream.key(request.request_id, region.id)] = subscription
         self._by_region.setdefault(region.id, []).append(subscription)
         self._pending_scans += 1
@@ -241,6 +238,12 @@ class FeedHub:
         for subscription in list(self._by_region.get(region_id, ())):
             self._fail(subscription, error)
 
+    def mute(self, region_id: int) -> None:
+        """Drop the subscriptions of a region without telling the clients. They stay silent, whoever subscribes to the region later: rows
+        that were written meanwhile come only with a new scan."""
+        for subscription in list(self._by_region.get(region_id, ())):
+            self._end(subscription)
+
     # live rows
 
     def watched(self, region_id: int) -> bool:
@@ -250,7 +253,7 @@ class FeedHub:
     def rows(self, region: Region, rows: list[tuple[bytes, bytes]], source: int = 0) -> None:
         """Send encoded entries (key, bytes) of one write to all subscriptions of a region. One write is one Event, unordered."""
         watchers = self._by_region.get(region.id)
-        if not watchers or region.id in self.mute or source & LOSSY_DDL_MASK:
+        if not watchers or source & LOSSY_DDL_MASK:
             return
         first, last = (rows[0][0], rows[0][0]) if len(rows) == 1 else (min(rows)[0], max(rows)[0])
         shuffled = rows if len(rows) < 3 else rows[1::2] + rows[::2]  # in a store the order is that of a hash map
@@ -280,7 +283,7 @@ class FeedHub:
         for stream in self.streams:
             if stream.version is None:
                 continue
-            ready = [s for s in stream.subscriptions.values() if s.initialized and s.region_id not in self.mute]
+            ready = [s for s in stream.subscriptions.values() if s.initialized]
             if stream.version < BATCH_RESOLVED_SINCE:
                 for s in {s.region_id: s for s in ready}.values():  # one for each region: that of the latest register
                     stream.send_event(wb.resolved_event(s.head, min(now, floors.get(s.region_id, now))))

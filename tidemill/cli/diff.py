@@ -25,7 +25,9 @@ SHOWN = 20
 
 
 def command(
-    sink_uri: Annotated[str, typer.Option("--sink-uri", help="The downstream: mysql://, tidb://, kafka:// or sqlite:///FILE.")],
+    sink_uri: Annotated[
+        str, typer.Option("--sink-uri", help="The downstream: mysql://, tidb://, kafka://, file://, s3:// or sqlite:///FILE.")
+    ],
     topic: TopicOption = None,
     log: Annotated[str | None, typer.Option("--log", help="Folder or URL of the change log whose state is compared.")] = None,
     pd: Annotated[str | None, typer.Option("--pd", help="Instead: PD addresses of the cluster whose tables are read.")] = None,
@@ -70,7 +72,7 @@ def command(
         wish = _wish(config, table or [], force=force_replicate)
         with ExitStack() as stack:
             show = stack.enter_context(_shown(output is Output.TEXT))
-            place, choose = _downstream(stack, sink_uri, topic or [], snapshot, tz, ts, changefeed_id)
+            place, choose = _downstream(stack, sink_uri, topic or [], snapshot, tz, ts, changefeed_id, config)
             upstream = _upstream(log, pd, tls, choose, wish)
             options = Options(chunk_size, check_struct_only, fix_sql is not None, master)
             report = Comparison(upstream, place, wish, options, show).run()
@@ -110,21 +112,32 @@ def _wish(config: Path | None, tables: list[str], *, force: bool) -> Any:
 
 
 def _downstream(
-    stack: ExitStack, sink_uri: str, topics: list[str], snapshot: str, tz: str | None, ts: str | None, feed: str | None
+    stack: ExitStack,
+    sink_uri: str,
+    topics: list[str],
+    snapshot: str,
+    tz: str | None,
+    ts: str | None,
+    feed: str | None,
+    config: Path | None,
 ) -> tuple[Any, Any]:
+    from tidemill.config.file import load_config
     from tidemill.config.uri import parse_sink_uri
     from tidemill.delivery.zone import parse_zone, zone_name
-    from tidemill.diff.files import TOPICS, read_topics
+    from tidemill.diff.files import FILES, TOPICS, read_files, read_topics
     from tidemill.diff.job import Place
     from tidemill.diff.moment import choose
 
-    if sink_uri.partition("://")[0] in TOPICS:
-        from tidemill.cli.consume import fetch_of, upstream_of
-
+    if (scheme := sink_uri.partition("://")[0]) in (*TOPICS, *FILES):
         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-diff-"))) / "tables.db"
-        source = upstream_of(sink_uri, None, topics, "auto", None, None)
         target = tso.parse(ts) if ts not in (None, "checkpoint") else None
-        read_topics(source, file, parse_zone(tz), target, fetch_of(source.claim_check_uri))
+        if scheme in FILES:
+            read_files(load_config(config).sink_uri(sink_uri), file, parse_zone(tz), target)
+        else:
+            from tidemill.cli.consume import fetch_of, upstream_of
+
+            source = upstream_of(sink_uri, None, topics, "auto", None, None)
+            read_topics(source, file, parse_zone(tz), target, fetch_of(source.claim_check_uri))
         return choose(Place(path=str(file), zone=zone_name(parse_zone(tz))), ts, feed)
     if sink_uri.startswith("sqlite:///"):
         path = unquote(urlsplit(sink_uri).path)

@@ -57,14 +57,14 @@ def _event(event: canal_json.Event) -> Event:
 
 
 def _column(column: canal_json.Column) -> Column:
-    kind, flags = _type(column.mysql_type)
+    kind, flags = type_of(column.mysql_type)
     if column.key:
         flags = (flags | ColumnFlag.PRIMARY_KEY | ColumnFlag.HANDLE_KEY) & ~ColumnFlag.NULLABLE
     return Column(column.name, kind, flags, column.key, column.value)
 
 
 @lru_cache(maxsize=4096)
-def _type(text: str) -> tuple[ColumnType | int, ColumnFlag]:
+def type_of(text: str) -> tuple[ColumnType | int, ColumnFlag]:
     """Return the code of a type, and the flags that its name shows."""
     name = base_type(text)
     flags = ColumnFlag.NULLABLE

@@ -1,4 +1,5 @@
-"""An SQLite file that `tidemill consume` keeps, as a downstream; and topics, which are read into such a file as `consume` reads them.
+"""An SQLite file that `tidemill consume` keeps, as a downstream; and topics and the files of a storage sink, which are read into such a
+file.
 
 A file is only read: a consumer may go on writing to it.
 """
@@ -13,11 +14,13 @@ from datetime import UTC, tzinfo
 from itertools import islice
 from pathlib import Path
 
+from tidemill.config.uri import SinkUri
 from tidemill.consumer.database import in_utc
 from tidemill.consumer.kafka import KafkaTopics
 from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.reading import reader
 from tidemill.consumer.run import Consumer, Options
+from tidemill.consumer.stored import NAMED, StoredTables, apply
 from tidemill.consumer.tables.buffer import Stored
 from tidemill.consumer.tables.catalog import Catalog
 from tidemill.consumer.tables.moves import DdlApplier
@@ -36,6 +39,8 @@ from tidemill.tidb.schema.model import ColumnInfo
 _FETCH = 4096
 TOPICS = ("kafka", "kafka+ssl")
 """Schemes of topics."""
+FILES = ("file", "s3")
+"""Schemes of storage sinks."""
 
 
 class SqliteFile:
@@ -102,12 +107,38 @@ class SqliteFile:
             yield [(key_of(table, cells[:keys]), b",".join(cells[keys:])) for cells in texts]
 
     def _text(self, column: ColumnInfo, known: ColumnInfo, value: Stored) -> bytes:
+        if isinstance(value, str) and value.startswith(NAMED) and column.tp in (MySQLType.ENUM, MySQLType.SET):
+            value = _number_of(column, value.removeprefix(NAMED))
         cell = from_stored(known, value)
         if cell is None:
             return NULL
         if column.tp == MySQLType.TIMESTAMP and self._zone is not UTC and isinstance(cell, str):
             cell = in_utc(cell, self._zone)
         return literal(column, cell)
+
+
+def _number_of(column: ColumnInfo, text: str) -> int:
+    """Return the index of an ENUM's element, or the mask of a SET's, which CSV files have by name. -1: there is no such element."""
+    numbers = {element: number for number, element in enumerate(column.elems)}
+    try:
+        if column.tp == MySQLType.ENUM:
+            return numbers[text] + 1 if text in numbers or text else 0
+        return sum(1 << numbers[one] for one in text.split(",")) if text else 0
+    except KeyError:
+        return -1
+
+
+def read_files(uri: SinkUri, file: Path, zone: tzinfo, target_ts: int | None) -> None:
+    """Read the files of a storage sink, up to `target_ts` or their checkpoint, into a file. Raises ConfigError, SinkError, SinkUnavailable,
+    MalformedMessage."""
+    stored = StoredTables(uri)
+    upto = stored.checkpoint_ts if target_ts is None else target_ts
+    tables = SqliteTables(file, zone=zone)
+    try:
+        apply(tables, stored, upto)
+        tables.commit(Progress(flushed_ts=upto))
+    finally:
+        tables.close()
 
 
 def read_topics(upstream: Upstream, file: Path, zone: tzinfo, target_ts: int | None, fetch: Callable[[str], bytes] | None) -> None:

@@ -15,7 +15,6 @@ from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter
 from tidemill.binlog.messages import Binlog, BinlogType, read_binlog
 from tidemill.binlog.outputs.transactions import Entry
 from tidemill.tidb.schema.codes import Action
-from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking.catalog import Catalog
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.wire import pump_pb2
@@ -28,8 +27,8 @@ class RecordedSchemas(Schemas):
         super().__init__(None, Catalog(), lambda what: None)  # type: ignore[arg-type]
         self._jobs = jobs
 
-    async def _job(self, binlog: Binlog) -> DdlJob:
-        return DdlJob.parse(self._jobs[binlog.ddl_job_id])
+    async def _job(self, binlog: Binlog) -> bytes:
+        return self._jobs[binlog.ddl_job_id]
 
     async def _look(self, table_id: int, start_ts: int, commit_ts: int) -> TableVersion | None:
         raise AssertionError(f"table {table_id} is not known at {commit_ts}")
@@ -83,6 +82,12 @@ def _fillers(served: set[int], jobs: dict[int, bytes]) -> list[Binlog]:
             query = job["query"].encode()
             made.append(Binlog(BinlogType.COMMIT, finished - 2, finished - 1, b"m", b"", query, number, int(job["schema_state"])))
     return made
+
+
+def with_fillers(binlogs: list[Binlog], jobs: dict[int, bytes]) -> list[Binlog]:
+    """The binlogs, and DDL binlogs of all jobs that they leave out, by commit ts."""
+    fillers = _fillers({binlog.ddl_job_id for binlog in binlogs}, jobs)
+    return sorted(binlogs + fillers, key=lambda one: one.commit_ts)
 
 
 async def drained(cases: list[Line]) -> dict[int, Entry]:

@@ -81,13 +81,24 @@ class Schemas:
 
     async def apply(self, binlog: Binlog) -> Ddl | None:
         """Take a DDL binlog. Returns the DDL to deliver, or None. Raises SchemaError, UpstreamError."""
-        query = binlog.ddl_query.decode("utf-8", "surrogateescape")
+        text = await self.job(binlog)
+        return self.take(binlog, DdlJob.parse(text)) if text is not None else None
+
+    async def job(self, binlog: Binlog) -> bytes | None:
+        """Return the job of a DDL binlog as TiDB files it (JSON); None if it changed nothing. Raises SchemaError, UpstreamError."""
+        query = _query_of(binlog)
         if has_no_effect(query, binlog.ddl_schema_state):
             return None
-        job = await self._job(binlog)
+        text = await self._job(binlog)
+        job = DdlJob.parse(text)
         if not job.is_done:
             _log.info("DDL job %d was rolled back and is left out: %s", job.id, query)
             return None
+        return text
+
+    def take(self, binlog: Binlog, job: DdlJob) -> Ddl | None:
+        """Change the tables as a job that is done did. Returns the DDL to deliver, or None. Raises SchemaError."""
+        query = _query_of(binlog)
         before = self._catalog.tables.get(job.table_id)
         know_database(self._catalog, job)
         changes = self._catalog.apply(effects(job, self._catalog), binlog.commit_ts)
@@ -110,17 +121,21 @@ class Schemas:
         database = self._catalog.databases.get(job.schema_id)
         return (version.schema if version is not None else database.name if database is not None else job.schema_name), info.name
 
-    async def _job(self, binlog: Binlog) -> DdlJob:
+    async def _job(self, binlog: Binlog) -> bytes:
         key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, binlog.ddl_job_id.to_bytes(8, "big"))
         try:
             while True:
                 text = await Snapshot(self._pd, await self._pd.tso()).get(key)
                 if text is not None:
-                    return DdlJob.parse(text)
+                    return text
                 self._waits(f"DDL job {binlog.ddl_job_id} of the binlog at {describe(binlog.commit_ts)} is not in TiKV's history yet")
                 await asyncio.sleep(JOB_RETRY_S)
         finally:
             self._waits(None)
+
+
+def _query_of(binlog: Binlog) -> str:
+    return binlog.ddl_query.decode("utf-8", "surrogateescape")
 
 
 def know_database(catalog: Catalog, job: DdlJob) -> None:

@@ -8,10 +8,10 @@ from datetime import UTC
 
 import pytest
 
-from tests.binlog.test_rows import DELETE, INSERT, TEST, UPDATE, name, number, whole
 from tests.support.binlog.drained import RecordedSchemas, history, recorded, with_fillers
+from tests.support.binlog.sample_rows import TEST, name, number, whole
 from tidemill.binlog import records
-from tidemill.binlog.messages import TableMutation, read_prewritten
+from tidemill.binlog.messages import MutationType, TableMutation, read_prewritten
 from tidemill.binlog.records import Record, joined, read_records
 from tidemill.binlog.rows import Cells, Image, read_changes
 from tidemill.errors import MalformedRow
@@ -20,11 +20,8 @@ from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import TableInfo
 
+INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
 KEY = {n: record_key(50, n) for n in range(9)}
-
-
-def value(key: int, text: bytes) -> bytes:
-    return whole(key, text)
 
 
 def test_example_a_of_one_transaction_leaves_what_tikv_keeps() -> None:
@@ -72,9 +69,7 @@ def test_steps_are_joined_by_key() -> None:
         ((), (), (b"\x08\x02\x09",)),
     ],
 )
-def test_rows_that_are_broken_name_their_table(
-    inserted: tuple[bytes, ...], updated: tuple[bytes, ...], deleted: tuple[bytes, ...]
-) -> None:
+def test_rows_that_are_broken_name_their_table(inserted: tuple[bytes, ...], updated: tuple[bytes, ...], deleted: tuple[bytes, ...]) -> None:
     sequence = (INSERT,) * len(inserted) + (UPDATE,) * len(updated) + (DELETE,) * len(deleted)
     with pytest.raises(MalformedRow, match=r"table test \(id 50\)"):
         read_records(TEST, TableMutation(50, inserted, updated, deleted, sequence))

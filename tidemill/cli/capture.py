@@ -87,6 +87,16 @@ def command(
         bool,
         typer.Option("--filter-loop", help="Without rows that TiCDC or Tidemill wrote: for changefeeds with bdr-mode only."),
     ] = False,
+    binlog: Annotated[
+        bool, typer.Option("--binlog", help="Capture the binlogs of a TiDB up to 8.3, from its Pumps, instead of TiKV's change feed.")
+    ] = False,
+    drainer_addr: Annotated[
+        str | None,
+        typer.Option("--drainer-addr", help="With --binlog: HOST:PORT where Pumps and binlogctl reach this Drainer (127.0.0.1:8249)."),
+    ] = None,
+    drainer_id: Annotated[
+        str | None, typer.Option("--drainer-id", help="With --binlog: the Drainer's name in the registry. Default: one of the log's own.")
+    ] = None,
     status_addr: StatusAddrOption = None,
     data_dir: Annotated[
         Path | None,
@@ -97,7 +107,8 @@ def command(
     log_level: LogLevelOption = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
-    """Capture a TiDB cluster (7.5 or newer) into a change log, without delivering. An existing log is continued where it ends."""
+    """Capture a TiDB cluster (7.5 or newer, or with --binlog one up to 8.3) into a change log, without delivering. An existing log is
+    continued where it ends."""
     if compression not in COMPRESSIONS:
         raise ConfigError(f"--log-compression {compression!r} is unknown", hint=f"Use one of {', '.join(COMPRESSIONS)}.")
     if transport not in tuple(Transport):
@@ -136,7 +147,28 @@ def command(
                 from tidemill.spark.session import find_java
 
                 find_java()
+    if binlog:
+        check_binlog(settings)
+        from tidemill.binlog.source.capture import BinlogCapture
+
+        uvloop.run(BinlogCapture(settings, drainer_addr or "", drainer_id or "").run())
+        return
+    for flag, value in (("--drainer-addr", drainer_addr), ("--drainer-id", drainer_id)):
+        if value is not None:
+            raise ConfigError(f"{flag} is for captures of binlogs", hint="Give --binlog too.")
     uvloop.run(Capture(settings).run())
+
+
+def check_binlog(settings: CaptureConfig) -> None:
+    """Raise ConfigError for what a capture of binlogs cannot do."""
+    for flag, given in (
+        ("--snapshot", settings.snapshot),
+        ("--workers", (settings.workers or 1) > 1),
+        ("--split-table", settings.split_tables),
+        ("--filter-loop", settings.filter_loop),
+    ):
+        if given:
+            raise ConfigError(f"{flag} does not go with --binlog: one Drainer takes all binlogs as they come", hint=f"Leave {flag} out.")
 
 
 def capture_rules(path: Path) -> CaptureRules:

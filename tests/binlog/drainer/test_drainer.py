@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from tests.support.binlog.binlogs import until
 from tidemill import tso
+from tidemill.binlog.drainer.destination import Forms
 from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
@@ -92,14 +94,13 @@ class World:
         self.servers: list[grpc.aio.Server] = []
         self.drainer = self.make()
 
-    def make(self) -> Drainer:
+    def make(self) -> Drainer[Any]:
         to = Downstream(dir=str(self.folder / "out"))
         address = self.playground.pd_address
-        return Drainer(
-            DrainerSettings(
-                "127.0.0.1:0", "127.0.0.1:1", f"http://{address}", str(self.folder / "data"), "d1", 60.0, BEGIN, db_type="file", to=to
-            )
+        settings = DrainerSettings(
+            "127.0.0.1:0", "127.0.0.1:1", f"http://{address}", str(self.folder / "data"), "d1", 60.0, BEGIN, db_type="file", to=to
         )
+        return Drainer(settings, Forms(settings))
 
     async def pump(self, node_id: str, *binlogs: Binlog, cluster_id: int = 0, register: bool = True) -> Pump:
         pump = Pump(node_id, list(binlogs), cluster_id or self.pd.cluster_id)
@@ -129,7 +130,7 @@ class World:
         return await self.registry.get(NodeKind.DRAINER, "d1")
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Drainer]:
+    async def running(self) -> AsyncIterator[Drainer[Any]]:
         """A Drainer from its start until it has paused."""
         self.drainer = self.make()
         task = asyncio.ensure_future(self.drainer.run())

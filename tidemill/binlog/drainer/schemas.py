@@ -15,6 +15,7 @@ from tidemill.errors import SchemaError, StartTsBeforeGc
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, SchemaState
 from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.metakeys import Subject, name_of
 from tidemill.tidb.schema.model import DBInfo
 from tidemill.tidb.schema.tracking.catalog import Catalog
 from tidemill.tidb.schema.tracking.effects import effects
@@ -34,6 +35,8 @@ class Schemas:
     def __init__(self, pd: PdClient, catalog: Catalog, waits: Callable[[str | None], None]) -> None:
         self._pd, self._catalog, self._waits = pd, catalog, waits
         self._asked: dict[int, TableVersion | None] = {}
+        self.looked_up: dict[int, tuple[bytes, bytes]] = {}
+        """The meta key-values of tables that no DDL binlog told of, by table id."""
 
     @classmethod
     async def at(cls, pd: PdClient, ts: int, waits: Callable[[str | None], None]) -> Schemas:
@@ -71,8 +74,10 @@ class Schemas:
             found = read_catalog(pairs.items(), ts).tables.get(table_id)
             if found is not None:
                 _log.warning("table %d (%s.%s) was told of by no DDL binlog: it is read from TiKV", table_id, *found.name)
+                key = next(key for key in pairs if _is_of_table(key, table_id))
+                self.looked_up[table_id] = key, pairs[key]
                 return found
-            if any(keys.parse_meta_key(key).field == b"Table:%d" % table_id for key in pairs if key.startswith(keys.DB_HASHES_RANGE[0])):
+            if any(_is_of_table(key, table_id) for key in pairs):
                 return None  # of a system database
         raise SchemaError(
             f"a transaction at {describe(commit_ts)} has rows of table {table_id}, which TiKV does not have at that time",
@@ -132,6 +137,11 @@ class Schemas:
                 await asyncio.sleep(JOB_RETRY_S)
         finally:
             self._waits(None)
+
+
+def _is_of_table(key: bytes, table_id: int) -> bool:
+    found = name_of(key)
+    return found is not None and found.subject is Subject.TABLE and found.table_id == table_id
 
 
 def _query_of(binlog: Binlog) -> str:

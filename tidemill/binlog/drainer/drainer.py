@@ -227,8 +227,22 @@ class Drainer(Generic[E]):
             if ddl or time.monotonic() - self._saved >= self._destination.save_s:
                 await self._save(consistent=False)
             if not more:
-                await self._moved.wait()
+                await self._news()
             await asyncio.sleep(0)
+
+    async def _news(self) -> None:
+        """Wait until the merge moved. What is delivered and not saved is saved meanwhile, when its time has come."""
+        if self.done_ts > self._save_ts:
+            try:
+                async with asyncio.timeout_at(
+                    asyncio.get_running_loop().time() + self._saved + self._destination.save_s - time.monotonic()
+                ):
+                    await self._moved.wait()
+            except TimeoutError:
+                await self._save(consistent=False)
+            else:
+                return
+        await self._moved.wait()
 
     async def _batch(self) -> tuple[list[E], bool, bool]:
         """Return the next entries, whether more may be there already, and whether the last one is a DDL: a DDL ends a batch."""

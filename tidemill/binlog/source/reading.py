@@ -9,6 +9,7 @@ from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.messages import Binlog, read_prewritten
 from tidemill.binlog.records import Record, read_records
 from tidemill.tidb import keys
+from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
@@ -71,6 +72,9 @@ class LogReading:
         text = await self._schemas.job(binlog)
         if text is None:
             return None
-        self._schemas.take(binlog, DdlJob.parse(text))
+        job = DdlJob.parse(text)
+        self._schemas.take(binlog, job)
+        if is_system_schema(job.schema_name):
+            return None  # a log has no tables of TiDB's own databases
         key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, binlog.ddl_job_id.to_bytes(8, "big"))
         return LogEntry(binlog.start_ts, binlog.commit_ts, job=(key, text))

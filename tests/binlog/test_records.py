@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import UTC
+from functools import cache
 
+import numpy as np
 import pytest
 
 from tests.support.binlog.drained import RecordedSchemas, history, recorded, with_fillers
@@ -15,10 +16,16 @@ from tidemill.binlog.messages import MutationType, TableMutation, read_prewritte
 from tidemill.binlog.records import Record, joined, read_records
 from tidemill.binlog.rows import Cells, Image, read_changes
 from tidemill.errors import MalformedRow
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.rows.views import RawRecord, row_array
+from tidemill.protocols.open.encode import OpenTable, framed
+from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
 KEY = {n: record_key(50, n) for n in range(9)}
@@ -75,10 +82,11 @@ def test_rows_that_are_broken_name_their_table(inserted: tuple[bytes, ...], upda
         read_records(TEST, TableMutation(50, inserted, updated, deleted, sequence))
 
 
-def _tables() -> Iterator[tuple[TableInfo, TableMutation]]:
+@cache
+def _tables() -> tuple[tuple[TableVersion, TableMutation], ...]:
     """Every table's rows of every recorded transaction, with the table as it was then."""
 
-    async def found() -> list[tuple[TableInfo, TableMutation]]:
+    async def found() -> list[tuple[TableVersion, TableMutation]]:
         jobs = history()
         schemas, tables = RecordedSchemas(jobs), []
         for binlog in with_fillers([binlog for case in recorded() for binlog in case.binlogs], jobs):
@@ -88,10 +96,10 @@ def _tables() -> Iterator[tuple[TableInfo, TableMutation]]:
             for mutation in read_prewritten(binlog.prewrite_value).mutations:
                 version = await schemas.table(mutation.table_id, binlog.start_ts, binlog.commit_ts)
                 if version is not None:
-                    tables.append((version.info, mutation))
+                    tables.append((version, mutation))
         return tables
 
-    return iter(asyncio.run(found()))
+    return tuple(asyncio.run(found()))
 
 
 def _cells(info: TableInfo, image: Image | None) -> tuple[Cell, ...] | None:
@@ -101,7 +109,8 @@ def _cells(info: TableInfo, image: Image | None) -> tuple[Cell, ...] | None:
 
 def test_recorded_rows_have_the_values_that_the_drainer_reads() -> None:
     rows = 0
-    for info, mutation in _tables():
+    for version, mutation in _tables():
+        info = version.info
         reader = RowReader(info, UTC)
 
         def read(key: bytes, data: bytes | None, reader: RowReader = reader) -> tuple[Cell, ...] | None:
@@ -119,3 +128,23 @@ def test_recorded_rows_have_the_values_that_the_drainer_reads() -> None:
             rows += 1
         assert not steps
     assert rows > 300
+
+
+def test_the_kernels_of_rows_read_them_without_help() -> None:
+    """Open Protocol as the kernel writes it is the reference's, for all recorded rows; none is left to the reference."""
+    programs, tables, found = [], [], []
+    for place, (version, mutation) in enumerate(_tables()):
+        programs.append(TableProgram(version.schema, version.table, version.info, UTC))
+        tables.append(OpenTable(version.schema, version.table, version.info, UTC, EncodingOptions()))
+        found += [RawRecord(one.key, one.new, one.old, 4, 5, place) for one in read_records(version.info, mutation)]
+    rows, _keep = row_array(found)
+    encoder = OpenRowEncoder(programs, EncodingOptions(max_batch_size=1))
+    messages = encoder.encode(rows, np.array([0, len(rows)], np.int32)).to_list()
+    wrong = []
+    for record, message in zip(found, messages, strict=True):
+        key, value = framed(*tables[record.table].row(record.key, record.value, record.old_value, record.commit_ts))
+        if (message.key, message.value) != (key, value):
+            wrong.append((tables[record.table], message.value, value))
+    assert wrong == []
+    assert len(found) > 300
+    assert encoder.slow_rows == 0

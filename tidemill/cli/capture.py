@@ -17,12 +17,16 @@ from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.cli.options import (
+    BinlogOption,
+    DrainerAddrOption,
+    DrainerIdOption,
     LogLevelOption,
     MemoryQuotaOption,
     PdOption,
     SplitTablesOption,
     StatusAddrOption,
     StuckAfterOption,
+    binlog_options,
 )
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, LogUnavailable
@@ -87,16 +91,9 @@ def command(
         bool,
         typer.Option("--filter-loop", help="Without rows that TiCDC or Tidemill wrote: for changefeeds with bdr-mode only."),
     ] = False,
-    binlog: Annotated[
-        bool, typer.Option("--binlog", help="Capture the binlogs of a TiDB up to 8.3, from its Pumps, instead of TiKV's change feed.")
-    ] = False,
-    drainer_addr: Annotated[
-        str | None,
-        typer.Option("--drainer-addr", help="With --binlog: HOST:PORT where Pumps and binlogctl reach this Drainer (127.0.0.1:8249)."),
-    ] = None,
-    drainer_id: Annotated[
-        str | None, typer.Option("--drainer-id", help="With --binlog: the Drainer's name in the registry. Default: one of the log's own.")
-    ] = None,
+    binlog: BinlogOption = False,
+    drainer_addr: DrainerAddrOption = None,
+    drainer_id: DrainerIdOption = None,
     status_addr: StatusAddrOption = None,
     data_dir: Annotated[
         Path | None,
@@ -147,28 +144,13 @@ def command(
                 from tidemill.spark.session import find_java
 
                 find_java()
-    if binlog:
-        check_binlog(settings)
-        from tidemill.binlog.source.capture import BinlogCapture
-
-        uvloop.run(BinlogCapture(settings, drainer_addr or "", drainer_id or "").run())
+    without = {"--snapshot": snapshot, "--workers": (workers or 1) > 1, "--split-table": split_tables, "--filter-loop": filter_loop}
+    if not binlog_options(binlog, drainer_addr, drainer_id, without):
+        uvloop.run(Capture(settings).run())
         return
-    for flag, value in (("--drainer-addr", drainer_addr), ("--drainer-id", drainer_id)):
-        if value is not None:
-            raise ConfigError(f"{flag} is for captures of binlogs", hint="Give --binlog too.")
-    uvloop.run(Capture(settings).run())
+    from tidemill.binlog.source.capture import BinlogCapture
 
-
-def check_binlog(settings: CaptureConfig) -> None:
-    """Raise ConfigError for what a capture of binlogs cannot do."""
-    for flag, given in (
-        ("--snapshot", settings.snapshot),
-        ("--workers", (settings.workers or 1) > 1),
-        ("--split-table", settings.split_tables),
-        ("--filter-loop", settings.filter_loop),
-    ):
-        if given:
-            raise ConfigError(f"{flag} does not go with --binlog: one Drainer takes all binlogs as they come", hint=f"Leave {flag} out.")
+    uvloop.run(BinlogCapture(settings, drainer_addr or "", drainer_id or "").run())
 
 
 def capture_rules(path: Path) -> CaptureRules:

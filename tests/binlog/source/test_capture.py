@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.binlog.binlogs import until
-from tests.support.binlog.drained import RecordedSchemas, history, recorded, with_fillers
+from tests.support.binlog.drained import RecordedSchemas, history, meta_of, recorded, with_fillers
 from tests.support.binlog.fake_pumps import BEGIN, PumpWorld, inserted, world
 from tidemill.binlog.drainer.entries import Reading
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter
@@ -28,7 +28,6 @@ from tidemill.changelog.log_format import Source
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.errors import LogError
-from tidemill.tidb import keys
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.reader import RowReader
@@ -126,16 +125,6 @@ def test_a_log_of_binlogs_is_not_one_of_tikv(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
-def _meta(jobs: dict[int, bytes], begin: int) -> list[str]:
-    """Meta keys of a cluster without databases, and its jobs as they were filed."""
-    version = {"key_hex": keys.SCHEMA_VERSION_KEY.hex(), "value_text": "0", "commit_ts": begin - 10}
-    filed = []
-    for number, text in jobs.items():
-        key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, number.to_bytes(8, "big"))
-        filed.append({"key_hex": key.hex(), "value_text": text.decode(), "commit_ts": begin - 5})
-    return [json.dumps(version), *(json.dumps(line) for line in filed)]
-
-
 Tables = dict[tuple[str, str], dict[tuple[Cell, ...], int]]
 
 
@@ -157,7 +146,7 @@ def test_recorded_binlogs_leave_the_rows_that_the_drainer_reads(tmp_path: Path) 
         async with running(capture(w, begin, partitions=3)) as made:
             await until(lambda: made.outlet is not None and made.outlet.resolved_ts == end, 60.0)
 
-    run(test, tmp_path, _meta(jobs, begin))
+    run(test, tmp_path, meta_of(jobs, begin))
     reader = LogReader(tmp_path / "log")
     schemas = load_history(reader)
     got: dict[int, Tables] = {}

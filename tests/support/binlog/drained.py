@@ -14,6 +14,7 @@ from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter
 from tidemill.binlog.messages import Binlog, BinlogType, read_binlog
 from tidemill.binlog.outputs.transactions import Entry
+from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.tracking.catalog import Catalog
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -102,3 +103,13 @@ async def drained(cases: list[Line]) -> dict[int, Entry]:
         if entry is not None:
             found[binlog.commit_ts] = entry
     return {ts: found[ts] for ts in found if ts not in {filler.commit_ts for filler in fillers}}
+
+
+def meta_of(jobs: dict[int, bytes], begin: int) -> list[str]:
+    """Meta keys of a cluster without databases, and its jobs as they were filed."""
+    version = {"key_hex": keys.SCHEMA_VERSION_KEY.hex(), "value_text": "0", "commit_ts": begin - 10}
+    filed = []
+    for number, text in jobs.items():
+        key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, number.to_bytes(8, "big"))
+        filed.append({"key_hex": key.hex(), "value_text": text.decode(), "commit_ts": begin - 5})
+    return [json.dumps(version), *(json.dumps(line) for line in filed)]

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.binlog.sample_rows import TEST, name, number, whole
 from tidemill.binlog.messages import MutationType, TableMutation
 from tidemill.binlog.rows import RowChange, read_changes
 from tidemill.errors import MalformedRow
 from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
-from tidemill.tidb.schema.model import TableInfo
-
-_COLUMNS = [
-    {"id": 1, "name": {"O": "id", "L": "id"}, "offset": 0, "state": 5, "type": {"Tp": 3, "Flag": 4099, "Flen": 11, "Charset": "binary"}},
-    {"id": 2, "name": {"O": "name", "L": "name"}, "offset": 1, "state": 5, "type": {"Tp": 15, "Flag": 0, "Flen": 24, "Charset": "utf8mb4"}},
-]
-TEST = TableInfo.from_json({"id": 50, "name": {"O": "test", "L": "test"}, "state": 5, "pk_is_handle": True, "cols": _COLUMNS})
-
-
-def number(value: int) -> bytes:
-    return encode_datum(Datum(DatumFlag.VARINT, value))
-
-
-def name(text: bytes) -> bytes:
-    return number(2) + encode_datum(Datum(DatumFlag.COMPACT_BYTES, text))
-
-
-def whole(key: int, text: bytes) -> bytes:
-    """The pairs of a row of which the key is a pair too."""
-    return number(1) + number(key) + name(text)
 
 
 def shown(change: RowChange) -> tuple[str, object, object]:

@@ -90,6 +90,12 @@ class Merge(Generic[T]):
         return min((source.last[0] for source in self._sources.values()), default=self.position)
 
     @property
+    def complete_ts(self) -> int:
+        """Everything at or below this ts was given out: `position`, unless another transaction of that commit ts waits."""
+        tied = any(source.waiting and source.waiting[0][0] == self.position for source in self._sources.values())
+        return self.position - 1 if tied else self.position
+
+    @property
     def holds(self) -> bool:
         """Whether binlogs wait."""
         return any(source.waiting for source in self._sources.values())

@@ -143,6 +143,7 @@ class CaptureStatus:
     paused: str = ""  # why nothing is published for now
     growth: str = ""  # progress of a request for another layout of the log
     split_tables: dict[str, list[int]] = field(default_factory=dict)  # hot tables, and over which partitions they are spread
+    binlog: dict[str, Any] = field(default_factory=dict)  # of a capture of binlogs: its Drainer and Pumps
     updated: float = 0.0  # Unix seconds
 
     def take(self, sections: Sequence[Section]) -> None:

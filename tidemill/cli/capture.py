@@ -17,12 +17,16 @@ from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.cli.options import (
+    BinlogOption,
+    DrainerAddrOption,
+    DrainerIdOption,
     LogLevelOption,
     MemoryQuotaOption,
     PdOption,
     SplitTablesOption,
     StatusAddrOption,
     StuckAfterOption,
+    binlog_options,
 )
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, LogUnavailable
@@ -87,6 +91,9 @@ def command(
         bool,
         typer.Option("--filter-loop", help="Without rows that TiCDC or Tidemill wrote: for changefeeds with bdr-mode only."),
     ] = False,
+    binlog: BinlogOption = False,
+    drainer_addr: DrainerAddrOption = None,
+    drainer_id: DrainerIdOption = None,
     status_addr: StatusAddrOption = None,
     data_dir: Annotated[
         Path | None,
@@ -97,7 +104,8 @@ def command(
     log_level: LogLevelOption = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
-    """Capture a TiDB cluster (7.5 or newer) into a change log, without delivering. An existing log is continued where it ends."""
+    """Capture a TiDB cluster (7.5 or newer, or with --binlog one up to 8.3) into a change log, without delivering. An existing log is
+    continued where it ends."""
     if compression not in COMPRESSIONS:
         raise ConfigError(f"--log-compression {compression!r} is unknown", hint=f"Use one of {', '.join(COMPRESSIONS)}.")
     if transport not in tuple(Transport):
@@ -136,7 +144,13 @@ def command(
                 from tidemill.spark.session import find_java
 
                 find_java()
-    uvloop.run(Capture(settings).run())
+    without = {"--snapshot": snapshot, "--workers": (workers or 1) > 1, "--split-table": split_tables, "--filter-loop": filter_loop}
+    if not binlog_options(binlog, drainer_addr, drainer_id, without):
+        uvloop.run(Capture(settings).run())
+        return
+    from tidemill.binlog.source.capture import BinlogCapture
+
+    uvloop.run(BinlogCapture(settings, drainer_addr or "", drainer_id or "").run())
 
 
 def capture_rules(path: Path) -> CaptureRules:

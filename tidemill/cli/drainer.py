@@ -12,6 +12,7 @@ import typer
 import uvloop
 
 from tidemill import logs
+from tidemill.binlog.drainer.destination import Forms
 from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.settings import DrainerSettings, read_file
 from tidemill.binlog.nodes import NodeEvent
@@ -50,10 +51,10 @@ def command(
     }  # fmt: skip
     settings = DrainerSettings(**{**found, **{name: value for name, value in given.items() if value is not None}}).checked()
     logs.setup(settings.log_level, Path(settings.log_file) if settings.log_file else None, part="drainer")
-    uvloop.run(_serve(Drainer(settings)))
+    uvloop.run(_serve(Drainer(settings, Forms(settings))))
 
 
-async def _serve(drainer: Drainer) -> None:
+async def _serve(drainer: Drainer[Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, drainer.ask, NodeEvent.PAUSE)
     await drainer.run()

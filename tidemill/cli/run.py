@@ -201,6 +201,9 @@ def command(
             help="After errors without progress for this long the state is failed (30m). Overrides --config.",
         ),
     ] = None,
+    binlog: shared.BinlogOption = False,
+    drainer_addr: shared.DrainerAddrOption = None,
+    drainer_id: shared.DrainerIdOption = None,
     status_addr: shared.StatusAddrOption = None,
     log_level: shared.LogLevelOption = "info",
     log_file: Annotated[
@@ -234,6 +237,8 @@ def command(
             )
         )
     changefeed = load_config(config)
+    without = {"--snapshot": snapshot, "--workers": (workers or 1) > 1, "--split-table": split_tables, "bdr-mode": changefeed.bdr_mode}
+    of_binlogs = shared.binlog_options(binlog, drainer_addr, drainer_id, without)
     stuck_s = changefeed.stuck_s if stuck is None else _seconds(stuck)
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S
     zone = zone_name(parse_zone(tz))
@@ -274,7 +279,8 @@ def command(
             ("--workers", workers or 1),
             ("--control-addr", control_addr),
         )
-        + (("--filter-loop",) if changefeed.bdr_mode else ()),
+        + (("--filter-loop",) if changefeed.bdr_mode else ())
+        + of_binlogs,
         workers=workers or 1,
         state=state,
         stuck_s=stuck_s,

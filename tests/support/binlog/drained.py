@@ -14,8 +14,8 @@ from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter
 from tidemill.binlog.messages import Binlog, BinlogType, read_binlog
 from tidemill.binlog.outputs.transactions import Entry
+from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action
-from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking.catalog import Catalog
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.wire import pump_pb2
@@ -28,8 +28,8 @@ class RecordedSchemas(Schemas):
         super().__init__(None, Catalog(), lambda what: None)  # type: ignore[arg-type]
         self._jobs = jobs
 
-    async def _job(self, binlog: Binlog) -> DdlJob:
-        return DdlJob.parse(self._jobs[binlog.ddl_job_id])
+    async def _job(self, binlog: Binlog) -> bytes:
+        return self._jobs[binlog.ddl_job_id]
 
     async def _look(self, table_id: int, start_ts: int, commit_ts: int) -> TableVersion | None:
         raise AssertionError(f"table {table_id} is not known at {commit_ts}")
@@ -85,6 +85,12 @@ def _fillers(served: set[int], jobs: dict[int, bytes]) -> list[Binlog]:
     return made
 
 
+def with_fillers(binlogs: list[Binlog], jobs: dict[int, bytes]) -> list[Binlog]:
+    """The binlogs, and DDL binlogs of all jobs that they leave out, by commit ts."""
+    fillers = _fillers({binlog.ddl_job_id for binlog in binlogs}, jobs)
+    return sorted(binlogs + fillers, key=lambda one: one.commit_ts)
+
+
 async def drained(cases: list[Line]) -> dict[int, Entry]:
     """What a Drainer makes of all cases, by commit ts."""
     jobs = history()
@@ -97,3 +103,13 @@ async def drained(cases: list[Line]) -> dict[int, Entry]:
         if entry is not None:
             found[binlog.commit_ts] = entry
     return {ts: found[ts] for ts in found if ts not in {filler.commit_ts for filler in fillers}}
+
+
+def meta_of(jobs: dict[int, bytes], begin: int) -> list[str]:
+    """Meta keys of a cluster without databases, and its jobs as they were filed."""
+    version = {"key_hex": keys.SCHEMA_VERSION_KEY.hex(), "value_text": "0", "commit_ts": begin - 10}
+    filed = []
+    for number, text in jobs.items():
+        key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, number.to_bytes(8, "big"))
+        filed.append({"key_hex": key.hex(), "value_text": text.decode(), "commit_ts": begin - 5})
+    return [json.dumps(version), *(json.dumps(line) for line in filed)]

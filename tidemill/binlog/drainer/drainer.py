@@ -1,4 +1,4 @@
-"""A Drainer: its entry in the registry, the Pumps that it pulls from, and the way of each binlog to the outlet."""
+"""A Drainer: its entry in the registry, the Pumps that it pulls from, and the way of each binlog to its destination."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import grpc
 
 from tidemill import tso
-from tidemill.binlog.drainer.entries import Reading
-from tidemill.binlog.drainer.outlets import Outlet, open_outlet
+from tidemill.binlog.drainer.destination import Destination, E, Outlet, Reads
 from tidemill.binlog.drainer.pages import DrainerPages
 from tidemill.binlog.drainer.pulling import Puller
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
-from tidemill.binlog.filters import Filter
 from tidemill.binlog.merge import Merge
 from tidemill.binlog.messages import Binlog
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
-from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
 from tidemill.binlog.pump.port import FrontPort
 from tidemill.binlog.registry.client import Registry
 from tidemill.binlog.registry.heartbeat import Entry as RegistryEntry
+from tidemill.capture.lifecycle import in_thread
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security, security_of
-from tidemill.delivery.zone import parse_zone
 from tidemill.errors import TidemillError, UpstreamUnavailable
 from tidemill.metrics.samples import Sample, counter, gauge
 from tidemill.wire import pump_pb2
@@ -38,7 +35,6 @@ from tidemill.wire import pump_pb2
 BEAT_S = 1.0
 MOST_FAILURES = 20
 """Heartbeats in a row that may fail."""
-SAVE_S = 3.0
 BATCH = 1024
 """Binlogs that are written at once, at most."""
 SLICE_S = 0.05
@@ -50,11 +46,12 @@ HOLDS_S = 10.0
 _log = logging.getLogger(__name__)
 
 
-class Drainer:
+class Drainer(Generic[E]):
     """Runs until it is asked to pause or to go offline, or something fails that a retry does not help."""
 
-    def __init__(self, settings: DrainerSettings) -> None:
+    def __init__(self, settings: DrainerSettings, destination: Destination[E]) -> None:
         self._settings = settings
+        self._destination = destination
         self._wanted: asyncio.Queue[NodeEvent] = asyncio.Queue()
         self._moved = asyncio.Event()
         self._pulls: dict[str, asyncio.Task[None]] = {}
@@ -73,9 +70,11 @@ class Drainer:
         self._puller: Puller
         self._pd: PdClient
         self._registry: Registry
+        self._began_ts = 0
         self._entry: RegistryEntry
         self._schemas: Schemas
-        self._outlet: Outlet
+        self._outlet: Outlet[E]
+        self._reading: Reads[E]
         self._named = ("", 0.0)
 
     def ask(self, event: NodeEvent) -> None:
@@ -101,14 +100,13 @@ class Drainer:
 
     async def _prepare(self) -> None:
         settings, now = self._settings, await self._pd.tso()
-        self._outlet = await asyncio.to_thread(open_outlet, settings, self._pd.cluster_id, parse_zone(None))
+        self._outlet = await self._destination.open(self._pd)
         saved = await asyncio.to_thread(self._outlet.load)
         begin = saved.commit_ts if saved is not None else settings.initial_commit_ts if settings.initial_commit_ts > 0 else now
         self.done_ts = self._save_ts = begin
-        self._registry = Registry(self._pd)
-        node = Node(self.node_id, settings.advertise_addr, NodeState.PAUSED, labels=None)
-        self._entry = RegistryEntry(self._registry, NodeKind.DRAINER, node, now, lambda: self._save_ts)
-        self._schemas = await Schemas.at(self._pd, begin, self._waits)
+        self._registry, self._began_ts = Registry(self._pd), now
+        self._schemas = await self._destination.schemas(self._pd, begin, self._waits)
+        self._reading = self._destination.reading(self._schemas)
         self._merge = Merge(begin)
         self._puller = Puller(self._merge, self._pd.channels, self._pd.cluster_id, settings.cache_mib << 20, self._moved.set)
         _log.info("drainer %s begins after %s", self.node_id, tso.describe(begin))
@@ -129,6 +127,9 @@ class Drainer:
             host, _, number = self._settings.addr.rpartition(":")
             await port.start(host.strip("[]"), int(number))
             state = NodeState.PAUSED
+            advertised = self._settings.advertise_addr
+            node = Node(self.node_id, port.address if advertised.endswith(":0") else advertised, state, labels=None)
+            self._entry = RegistryEntry(self._registry, NodeKind.DRAINER, node, self._began_ts, lambda: self._save_ts)
             self.alive, self.address = True, port.address
             try:
                 state = await self._work()
@@ -216,49 +217,56 @@ class Drainer:
     # delivery
 
     async def _deliver(self) -> None:
-        tables = Filter(
-            self._settings.ignore_schemas, self._settings.ignore_tables, self._settings.do_schemas, self._settings.do_tables
-        )  # fmt: skip
-        reading = Reading(self._schemas, tables, frozenset(self._settings.ignore_txn_commit_ts))
         while True:
             self._moved.clear()
-            entries, more = await self._batch(reading)
+            entries, more, ddl = await self._batch()
             if entries:
-                await asyncio.to_thread(self._write, entries)
-            self.done_ts = self._merge.position
+                await in_thread(self._outlet.write, entries)
+            self.done_ts = self._merge.complete_ts
             self._puller.taken()
-            urgent = any(isinstance(entry, DdlBinlog) for entry in entries)
-            if urgent or time.monotonic() - self._saved >= SAVE_S:
+            if ddl or time.monotonic() - self._saved >= self._destination.save_s:
                 await self._save(consistent=False)
             if not more:
-                await self._moved.wait()
+                await self._news()
             await asyncio.sleep(0)
 
-    async def _batch(self, reading: Reading) -> tuple[list[Entry], bool]:
-        """Return the next entries, and whether more may be there already. A DDL ends a batch."""
-        entries: list[Entry] = []
+    async def _news(self) -> None:
+        """Wait until the merge moved. What is delivered and not saved is saved meanwhile, when its time has come."""
+        if self.done_ts > self._save_ts:
+            try:
+                async with asyncio.timeout_at(
+                    asyncio.get_running_loop().time() + self._saved + self._destination.save_s - time.monotonic()
+                ):
+                    await self._moved.wait()
+            except TimeoutError:
+                await self._save(consistent=False)
+            else:
+                return
+        await self._moved.wait()
+
+    async def _batch(self) -> tuple[list[E], bool, bool]:
+        """Return the next entries, whether more may be there already, and whether the last one is a DDL: a DDL ends a batch."""
+        entries: list[E] = []
         until = time.monotonic() + SLICE_S
         while len(entries) < BATCH and time.monotonic() < until:
             found = self._merge.next()
             if found is None:
-                return entries, False
-            entry = await reading.entry(found[2])
+                return entries, False, False
+            binlog = found[2]
+            entry = await self._reading.entry(binlog)
             if entry is not None:
                 entries.append(entry)
-            if isinstance(entry, DdlBinlog):
+            if binlog.ddl_job_id and entry is not None:
                 self.counts["ddls"] += 1
-                break
+                return entries, True, True
             self.counts["transactions"] += 1
-        return entries, True
-
-    def _write(self, entries: list[Entry]) -> None:
-        self._outlet.write(entries)
+        return entries, True, False
 
     async def _save(self, *, consistent: bool) -> None:
         """Write the position, once all of it is kept downstream. Raises SinkError, OSError."""
         ts = self.done_ts
-        await asyncio.to_thread(self._outlet.flush)
-        await asyncio.to_thread(self._outlet.save, Position(ts, self._schemas.version, consistent))
+        await in_thread(self._outlet.flush)
+        await in_thread(self._outlet.save, Position(ts, self._schemas.version, consistent))
         self._save_ts, self._saved = ts, time.monotonic()
 
     # pages
@@ -299,7 +307,7 @@ def _security(settings: DrainerSettings, addresses: list[str]) -> Security | Non
     return security_of(addresses, *paths)
 
 
-def _handler(drainer: Drainer) -> grpc.GenericRpcHandler:
+def _handler(drainer: Drainer[Any]) -> grpc.GenericRpcHandler:
     """The service that Pumps call: a new Pump is pulled from before it gets its answer."""
 
     async def notify(request: pump_pb2.NotifyReq, context: grpc.aio.ServicerContext) -> pump_pb2.NotifyResp:

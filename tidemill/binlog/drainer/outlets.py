@@ -4,35 +4,15 @@ from __future__ import annotations
 
 from datetime import tzinfo
 from pathlib import Path
-from typing import Protocol
 
 from tidemill.binlog.drainer.files import RecordFiles
 from tidemill.binlog.drainer.kafka import KafkaOutlet
 from tidemill.binlog.drainer.mysql import MysqlOutlet
 from tidemill.binlog.drainer.relay import RelayLog
-from tidemill.binlog.drainer.savepoint import Position, Savepoint
+from tidemill.binlog.drainer.savepoint import Savepoint
 from tidemill.binlog.drainer.settings import DrainerSettings
 from tidemill.binlog.outputs import pb
 from tidemill.binlog.outputs.transactions import Entry
-
-
-class Outlet(Protocol):
-    """Takes what is delivered, in order. Its calls come one at a time, from any thread, and may block."""
-
-    def write(self, entries: list[Entry]) -> None:
-        """Take entries. Raises SinkError, OSError."""
-
-    def flush(self) -> None:
-        """Return when all that was taken is kept downstream. Raises SinkError, OSError."""
-
-    def close(self) -> None:
-        """Let go of the downstream."""
-
-    def load(self) -> Position | None:
-        """Return how far everything is delivered; None at the first start. Raises ConfigError, SinkError."""
-
-    def save(self, position: Position) -> None:
-        """Keep how far everything is delivered. Raises SinkError, OSError."""
 
 
 class FileOutlet:
@@ -79,7 +59,7 @@ class RelayedOutlet:
         self._outlet.close()
 
 
-def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> Outlet:
+def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> FileOutlet | KafkaOutlet | MysqlOutlet | RelayedOutlet:
     """Return the outlet of the settings. Raises ConfigError, SinkError, OSError."""
     match settings.db_type:
         case "file":

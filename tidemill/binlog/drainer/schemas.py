@@ -15,6 +15,7 @@ from tidemill.errors import SchemaError, StartTsBeforeGc
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, SchemaState
 from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.metakeys import Subject, name_of
 from tidemill.tidb.schema.model import DBInfo
 from tidemill.tidb.schema.tracking.catalog import Catalog
 from tidemill.tidb.schema.tracking.effects import effects
@@ -34,6 +35,8 @@ class Schemas:
     def __init__(self, pd: PdClient, catalog: Catalog, waits: Callable[[str | None], None]) -> None:
         self._pd, self._catalog, self._waits = pd, catalog, waits
         self._asked: dict[int, TableVersion | None] = {}
+        self.looked_up: dict[int, tuple[bytes, bytes]] = {}
+        """The meta key-values of tables that no DDL binlog told of, by table id."""
 
     @classmethod
     async def at(cls, pd: PdClient, ts: int, waits: Callable[[str | None], None]) -> Schemas:
@@ -71,8 +74,10 @@ class Schemas:
             found = read_catalog(pairs.items(), ts).tables.get(table_id)
             if found is not None:
                 _log.warning("table %d (%s.%s) was told of by no DDL binlog: it is read from TiKV", table_id, *found.name)
+                key = next(key for key in pairs if _is_of_table(key, table_id))
+                self.looked_up[table_id] = key, pairs[key]
                 return found
-            if any(keys.parse_meta_key(key).field == b"Table:%d" % table_id for key in pairs if key.startswith(keys.DB_HASHES_RANGE[0])):
+            if any(_is_of_table(key, table_id) for key in pairs):
                 return None  # of a system database
         raise SchemaError(
             f"a transaction at {describe(commit_ts)} has rows of table {table_id}, which TiKV does not have at that time",
@@ -81,13 +86,24 @@ class Schemas:
 
     async def apply(self, binlog: Binlog) -> Ddl | None:
         """Take a DDL binlog. Returns the DDL to deliver, or None. Raises SchemaError, UpstreamError."""
-        query = binlog.ddl_query.decode("utf-8", "surrogateescape")
+        text = await self.job(binlog)
+        return self.take(binlog, DdlJob.parse(text)) if text is not None else None
+
+    async def job(self, binlog: Binlog) -> bytes | None:
+        """Return the job of a DDL binlog as TiDB files it (JSON); None if it changed nothing. Raises SchemaError, UpstreamError."""
+        query = _query_of(binlog)
         if has_no_effect(query, binlog.ddl_schema_state):
             return None
-        job = await self._job(binlog)
+        text = await self._job(binlog)
+        job = DdlJob.parse(text)
         if not job.is_done:
             _log.info("DDL job %d was rolled back and is left out: %s", job.id, query)
             return None
+        return text
+
+    def take(self, binlog: Binlog, job: DdlJob) -> Ddl | None:
+        """Change the tables as a job that is done did. Returns the DDL to deliver, or None. Raises SchemaError."""
+        query = _query_of(binlog)
         before = self._catalog.tables.get(job.table_id)
         know_database(self._catalog, job)
         changes = self._catalog.apply(effects(job, self._catalog), binlog.commit_ts)
@@ -110,17 +126,26 @@ class Schemas:
         database = self._catalog.databases.get(job.schema_id)
         return (version.schema if version is not None else database.name if database is not None else job.schema_name), info.name
 
-    async def _job(self, binlog: Binlog) -> DdlJob:
+    async def _job(self, binlog: Binlog) -> bytes:
         key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, binlog.ddl_job_id.to_bytes(8, "big"))
         try:
             while True:
                 text = await Snapshot(self._pd, await self._pd.tso()).get(key)
                 if text is not None:
-                    return DdlJob.parse(text)
+                    return text
                 self._waits(f"DDL job {binlog.ddl_job_id} of the binlog at {describe(binlog.commit_ts)} is not in TiKV's history yet")
                 await asyncio.sleep(JOB_RETRY_S)
         finally:
             self._waits(None)
+
+
+def _is_of_table(key: bytes, table_id: int) -> bool:
+    found = name_of(key)
+    return found is not None and found.subject is Subject.TABLE and found.table_id == table_id
+
+
+def _query_of(binlog: Binlog) -> str:
+    return binlog.ddl_query.decode("utf-8", "surrogateescape")
 
 
 def know_database(catalog: Catalog, job: DdlJob) -> None:

@@ -132,6 +132,11 @@ class SchemaHistory:
         return self._catalog.bdr_role
 
     @property
+    def catalog(self) -> Catalog:
+        """The tables at resolved_ts. Advancing the history changes it."""
+        return self._catalog
+
+    @property
     def job_table_ids(self) -> tuple[int, ...]:
         """Ids of the tables whose rows are DDL jobs."""
         sources = (self._catalog.job_table, self._catalog.history_table)

@@ -1,0 +1,92 @@
+"""Where a Drainer delivers: how its binlogs are read, and where what they hold is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from tidemill.binlog.drainer.entries import Reading
+from tidemill.binlog.drainer.outlets import open_outlet
+from tidemill.binlog.drainer.savepoint import Position
+from tidemill.binlog.drainer.schemas import Schemas
+from tidemill.binlog.drainer.settings import DrainerSettings
+from tidemill.binlog.filters import Filter
+from tidemill.binlog.messages import Binlog
+from tidemill.binlog.outputs.transactions import Entry
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.delivery.zone import parse_zone
+
+SAVE_S = 3.0
+
+E = TypeVar("E")
+"""What is made of a binlog."""
+E_co = TypeVar("E_co", covariant=True)
+
+Waits = Callable[[str | None], None]
+"""Is told what is waited for; None: nothing any more."""
+
+
+class Reads(Protocol[E_co]):
+    """Makes entries of binlogs, which come in commit order."""
+
+    async def entry(self, binlog: Binlog) -> E_co | None:
+        """Return what a binlog delivers; None: nothing. Raises MalformedMessage, MalformedRow, SchemaError, UpstreamError."""
+
+
+class Outlet(Protocol[E]):
+    """Takes entries, in order. Its calls come one at a time, from any thread, and may block."""
+
+    def write(self, entries: list[E]) -> None:
+        """Take entries. Raises SinkError, LogError, OSError."""
+
+    def flush(self) -> None:
+        """Return when all that was taken is kept downstream. Raises SinkError, OSError."""
+
+    def close(self) -> None:
+        """Let go of the downstream."""
+
+    def load(self) -> Position | None:
+        """Return how far everything is delivered; None at the first start. Raises ConfigError, SinkError."""
+
+    def save(self, position: Position) -> None:
+        """Keep how far everything is delivered. Raises SinkError, LogError, OSError."""
+
+
+class Destination(Protocol[E]):
+    """`save_s`: seconds after which the position is saved, at most, while binlogs come."""
+
+    @property
+    def save_s(self) -> float: ...
+
+    async def open(self, pd: PdClient) -> Outlet[E]:
+        """Raises ConfigError, SinkError, LogError, UpstreamError, OSError."""
+
+    async def schemas(self, pd: PdClient, ts: int, waits: Waits) -> Schemas:
+        """Return the tables as of `ts`. Raises UpstreamError, SchemaError."""
+
+    def reading(self, schemas: Schemas) -> Reads[E]:
+        """Return the reader of binlogs."""
+
+
+class Forms:
+    """The forms of TiDB-Binlog's Drainer: one outlet for each dest-db-type."""
+
+    save_s = SAVE_S
+
+    def __init__(self, settings: DrainerSettings) -> None:
+        self._settings = settings
+
+    async def open(self, pd: PdClient) -> Outlet[Entry]:
+        """Open the outlet of the settings."""
+        return await asyncio.to_thread(open_outlet, self._settings, pd.cluster_id, parse_zone(None))
+
+    async def schemas(self, pd: PdClient, ts: int, waits: Waits) -> Schemas:
+        """Read the schemas from TiKV."""
+        return await Schemas.at(pd, ts, waits)
+
+    def reading(self, schemas: Schemas) -> Reads[Entry]:
+        """Read rows by the versions of their tables, without what is filtered."""
+        settings = self._settings
+        tables = Filter(settings.ignore_schemas, settings.ignore_tables, settings.do_schemas, settings.do_tables)
+        return Reading(schemas, tables, frozenset(settings.ignore_txn_commit_ts))

@@ -86,7 +86,7 @@ def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> Out
             return FileOutlet(Path(settings.to.dir or settings.data_dir), zone, Savepoint(Path(settings.data_dir)))
         case "kafka":
             return KafkaOutlet(settings.to, cluster_id, zone, Savepoint(Path(settings.data_dir)))
-    outlet = MysqlOutlet(settings.to, cluster_id, settings.sql_mode, safe=settings.safe_mode)
+    outlet = MysqlOutlet(settings, cluster_id)
     if not settings.relay_dir:
         return outlet
     return RelayedOutlet(outlet, RelayLog(Path(settings.relay_dir), settings.relay_max_file_size, zone))

@@ -30,6 +30,7 @@ class Downstream:
     port: int = 3306
     user: str = "root"
     password: str = field(default="", repr=False)
+    merge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ class DrainerSettings:
     sql_mode: str = ""
     relay_dir: str = ""
     relay_max_file_size: int = 10 << 20
+    worker_count: int = 1
+    txn_batch: int = 0
+    enable_dispatch: bool = True
     to: Downstream = field(default_factory=Downstream)
 
     def checked(self) -> DrainerSettings:
@@ -85,22 +89,21 @@ _FILE = {
 _SECURITY = {"ssl-ca": "ssl_ca", "ssl-cert": "ssl_cert", "ssl-key": "ssl_key"}
 _SYNCER = {
     "db-type": "db_type", "ignore-schemas": "ignore_schemas", "ignore-txn-commit-ts": "ignore_txn_commit_ts", "safe-mode": "safe_mode",
-    "sql-mode": "sql_mode",
+    "sql-mode": "sql_mode", "worker-count": "worker_count", "txn-batch": "txn_batch", "enable-dispatch": "enable_dispatch",
 }  # fmt: skip
 _RELAY = {"log-dir": "relay_dir", "max-file-size": "relay_max_file_size"}
 _TO = {
     "dir": "dir", "kafka-addrs": "kafka_addrs", "kafka-version": "kafka_version", "kafka-client-id": "kafka_client_id",
     "kafka-max-messages": "kafka_max_messages", "kafka-max-message-size": "kafka_max_message_size", "topic-name": "topic_name",
-    "host": "host", "port": "port", "user": "user", "password": "password",
+    "host": "host", "port": "port", "user": "user", "password": "password", "merge": "merge",
 }  # fmt: skip
 
 WITHOUT_EFFECT = frozenset(
     {
         *("metrics-addr", "metrics-interval", "compressor", "synced-check-time", "cache-binlog-count"),
-        *("syncer.worker-count", "syncer.txn-batch", "syncer.sync-ddl", "syncer.channel-id"),
-        *("syncer.enable-dispatch", "syncer.disable-dispatch", "syncer.enable-detect", "syncer.disable-detect"),
+        *("syncer.sync-ddl", "syncer.channel-id", "syncer.disable-dispatch", "syncer.enable-detect", "syncer.disable-detect"),
         *("syncer.load-schema-snapshot", "syncer.case-sensitive", "syncer.to.zookeeper-addrs", "syncer.to.retention-time"),
-        *("syncer.to.read-timeout", "syncer.to.merge"),
+        *("syncer.to.read-timeout",),
     }
 )
 """Keys of the real Drainer's file that change nothing of what is delivered here: read, and of no effect."""

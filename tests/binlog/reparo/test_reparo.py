@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, timedelta, timezone
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.support.binlog.drained import Line, drained, recorded
-from tests.support.binlog.effects import Rows, replay, rows_of
+from tests.support.binlog.effects import differing, entries, rows_of, upstream
 from tests.support.servers.mariadb import MariaDb
 from tidemill import tso
 from tidemill.binlog.drainer.files import RecordFiles
 from tidemill.binlog.filters import TableName
 from tidemill.binlog.outputs import pb
-from tidemill.binlog.outputs.transactions import Entry
 from tidemill.binlog.reparo.reparo import Result, reparo
 from tidemill.binlog.reparo.settings import DestDb, ReparoSettings, read_file
 from tidemill.cli.main import main
 from tidemill.errors import ConfigError, MalformedMessage, SchemaError
 from tidemill.wire import pb_binlog_pb2
-
-OTHERWISE = {
-    "t_ex": "the real Drainer writes a row elsewhere after EXCHANGE PARTITION",
-    "t_cmt": "a DROP TABLE of two tables, of which one is not there, was undone in the recording",
-}
-
-
-@cache
-def entries() -> tuple[list[Line], dict[int, Entry]]:
-    """The recorded cases, and what a Drainer makes of them."""
-    cases = [case for case in recorded() if case.statements is not None]
-    return cases, asyncio.run(drained(cases, fillers_too=True))
 
 
 def written(folder: Path, stamps: set[int] | None = None, zone: timezone = UTC) -> Path:
@@ -51,16 +35,6 @@ def applied(db: MariaDb, folder: Path, zone: timezone = UTC, **more: object) -> 
     return reparo(settings.checked(zone), zone, print)
 
 
-def upstream(db: MariaDb) -> tuple[Rows, set[int]]:
-    """The rows that the real Drainer wrote, and what of the recording MariaDB takes."""
-    cases, found = entries()
-    db.clear()
-    refused = replay(db, cases, found)
-    rows = rows_of(db)
-    db.clear()
-    return rows, found.keys() - refused
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "batch", "hours"), [(16, 20, 0), (1, 1000, 8)])
 def test_a_drainers_files_give_the_rows_that_the_real_drainer_wrote(
@@ -71,7 +45,7 @@ def test_a_drainers_files_give_the_rows_that_the_real_drainer_wrote(
     want, taken = upstream(mariadb)
     result = applied(mariadb, written(tmp_path, taken, zone), zone, worker_count=workers, txn_batch=batch, safe_mode=True)
     got = rows_of(mariadb)
-    assert {name for name in want.keys() | got.keys() if want.get(name) != got.get(name) and name[1] not in OTHERWISE} == set()
+    assert differing(want, got) == set()
     assert len(want) > 45
     assert result.transactions + result.ddls == len(taken)
     assert result.last_ts == max(taken)

@@ -35,7 +35,7 @@ Make = Callable[[bool, int], Iterable[bytes]]
 
 
 class Lane:
-    """One connection, opened when it is needed, and kept. `prepare` makes its session other than the sink's, at first and after an error."""
+    """One connection, opened when it is needed, and kept. `prepare` changes a session from what the sink sets it to."""
 
     def __init__(self, options: MysqlOptions, prepare: Callable[[Connection], None] | None = None) -> None:
         self._options, self._prepare = options, prepare

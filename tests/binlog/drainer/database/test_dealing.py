@@ -24,8 +24,9 @@ _INT = {"Tp": 3, "Flag": 4099, "Flen": 11, "Charset": "binary"}
 def info(*names: str, unique: tuple[str, ...] = (), key: bool = True, text: bool = False) -> TableInfo:
     """A table of integers, with a key on the first column and unique indexes on others. `text`: the others are texts."""
     other = {"Tp": 15, "Flag": 0, "Flen": 24, "Charset": "utf8mb4", "Collate": "utf8mb4_general_ci"} if text else {**_INT, "Flag": 0}
+    first = {**_INT, "Flag": 4099 if key else 0}
     columns = [
-        {"id": n, "name": {"O": name, "L": name}, "offset": n - 1, "state": 5, "type": _INT if n == 1 and key else other}
+        {"id": n, "name": {"O": name, "L": name}, "offset": n - 1, "state": 5, "type": first if n == 1 else other}
         for n, name in enumerate(names, 1)
     ]
     indexes = [

@@ -94,9 +94,7 @@ def test_a_ddl_runs_alone_between_rows_of_many_workers(mariadb: MariaDb) -> None
     made = outlet(mariadb, worker_count=4, txn_batch=1)
     rows = [RowChange(INSERT, None, image(n, n)) for n in range(40)]
     update = transaction(5, RowChange(UPDATE, image(7, 7), image(7, 0)))
-    made.write(
-        [*MADE, transaction(3, *rows), ddl(4, "UPDATE t SET v = v + 1000"), transaction(5, RowChange(UPDATE, image(7, 7), image(7, 0)))]
-    )
+    made.write([*MADE, transaction(3, *rows), ddl(4, "UPDATE t SET v = v + 1000"), update])
     made.close()
     assert mariadb.rows("SELECT COUNT(*), SUM(v) FROM d.t") == [(40, sum(range(40)) + 40 * 1000 - 1007)]
 

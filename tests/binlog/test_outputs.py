@@ -8,7 +8,6 @@ import pytest
 
 from tidemill.binlog.drainer.files import RecordFiles
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
-from tidemill.binlog.drainer.settings import DrainerSettings, read_file
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter, TableName
 from tidemill.binlog.messages import MutationType
 from tidemill.binlog.outputs import sql
@@ -122,26 +121,3 @@ def test_filters_take_first_and_leave_out_then_without_regard_to_case() -> None:
     ]
     with pytest.raises(ConfigError, match=r"~\("):
         Filter("~(", (), (), ())
-
-
-def test_the_real_drainers_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "drainer.toml"
-    path.write_text(
-        'detect-interval = 10\ndata-dir = "d"\n[syncer]\ndb-type = "kafka"\nworker-count = 16\nignore-txn-commit-ts = [5, 6]\n'
-        'replicate-do-db = ["~^a"]\n[[syncer.ignore-table]]\ndb-name = "d"\ntbl-name = "t"\n'
-        '[syncer.to]\nkafka-addrs = "h:1"\ntopic-name = "x"\n[syncer.relay]\nlog-dir = "r"\n'
-    )
-    found = DrainerSettings(**read_file(path))
-    assert (found.detect_interval, found.db_type, found.ignore_txn_commit_ts, found.relay_dir) == (10, "kafka", (5, 6), "r")
-    assert (found.to.kafka_addrs, found.to.topic_name, found.ignore_tables) == ("h:1", "x", (TableName("d", "t"),))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["nonsense = 1", "[syncer]\nloopback-control = true", "[syncer]\ndb-type = 5", "[syncer]\nreplicate-do-db = 5", "[syncer.to]\nx = 1"],
-)
-def test_keys_that_cannot_be_followed_stop_the_start(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "drainer.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=r"drainer\.toml"):
-        read_file(path)

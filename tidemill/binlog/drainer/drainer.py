@@ -16,11 +16,11 @@ from tidemill import tso
 from tidemill.binlog.drainer.entries import Reading
 from tidemill.binlog.drainer.outlets import Outlet, open_outlet
 from tidemill.binlog.drainer.pages import DrainerPages
+from tidemill.binlog.drainer.picking.picking import Tables
 from tidemill.binlog.drainer.pulling import Puller
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
-from tidemill.binlog.filters import Filter
 from tidemill.binlog.merge import Merge
 from tidemill.binlog.messages import Binlog
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
@@ -216,10 +216,7 @@ class Drainer:
     # delivery
 
     async def _deliver(self) -> None:
-        tables = Filter(
-            self._settings.ignore_schemas, self._settings.ignore_tables, self._settings.do_schemas, self._settings.do_tables
-        )  # fmt: skip
-        reading = Reading(self._schemas, tables, frozenset(self._settings.ignore_txn_commit_ts))
+        reading = Reading(self._schemas, Tables(self._settings), frozenset(self._settings.ignore_txn_commit_ts))
         while True:
             self._moved.clear()
             entries, more = await self._batch(reading)

@@ -1,80 +1,63 @@
-"""A MySQL-compatible database as the outlet: rows, DDLs alone between them, and the checkpoint.
+"""A MySQL-compatible database as the outlet: rows, DDLs alone between them, and marks for loopback control.
 
 The position is written after the rows, so that after a crash the rows of the last seconds are applied again.
 """
 
 from __future__ import annotations
 
-import json
 import time
 
 from tidemill.binlog.drainer.database.applying import Manner
 from tidemill.binlog.drainer.database.database import Database, Session
-from tidemill.binlog.drainer.savepoint import Position
+from tidemill.binlog.drainer.picking.picking import MARK_SCHEMA, MARK_TABLE
 from tidemill.binlog.drainer.settings import DrainerSettings
+from tidemill.binlog.outputs.named import NamedDdl, Told
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
 from tidemill.binlog.outputs.writes import Work, Writers
 from tidemill.config.database import MysqlOptions
-from tidemill.errors import SinkError
 
 SAFE_S = 300.0
 """Seconds after the start in which statements may be run again: a crash may have left some applied."""
-DATABASE = "tidb_binlog"
+SOME_COLUMNS = 2
+"""The sync-mode in which the tables downstream may lack columns."""
+
+_MARKS = f"{MARK_SCHEMA}.{MARK_TABLE}"
 
 
 class MysqlOutlet:
-    """See the module. Raises SinkError where the database cannot be reached at the start."""
+    """See the module."""
 
-    def __init__(self, settings: DrainerSettings, cluster_id: int) -> None:
+    def __init__(self, settings: DrainerSettings) -> None:
         to = settings.to
         manner = Manner(settings.worker_count, settings.txn_batch, to.merge, apart=not settings.enable_dispatch)
-        self._database = Database(MysqlOptions(to.host, to.port, to.user, to.password), Session(settings.sql_mode), manner)
-        self._cluster_id, self._always_safe = cluster_id, settings.safe_mode
-        self._began = time.monotonic()
-        self._where = self._database.where
-        self._writers = Writers(hashed=manner.divided)
-        self._database.retrying("the checkpoint table", self._make_table)
+        self._channel = settings.channel_id if settings.loopback_control else None
+        self.database = Database(
+            MysqlOptions(to.host, to.port, to.user, to.password),
+            Session(settings.sql_mode, to.params, to.zone),
+            manner,
+            None if self._channel is None else self._mark,
+        )
+        self._always_safe, self._began = settings.safe_mode, time.monotonic()
+        self._writers = Writers(hashed=manner.divided, columns_of=self._columns_of if to.sync_mode == SOME_COLUMNS else None)
+        self._marked = False
 
-    # checkpoint
+    def _columns_of(self, schema: str, table: str) -> list[str] | None:
+        known = self.database.find(schema, table)
+        return None if known is None else [column.name for column in known.columns]
 
-    def _make_table(self) -> None:
-        connection = self._database.open()
-        connection.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        connection.run(f"CREATE TABLE IF NOT EXISTS {DATABASE}.checkpoint (clusterID bigint unsigned primary key, checkPoint mediumtext)")
+    def _mark(self, worker: int) -> bytes:
+        """Return the statement by which a worker's transaction says who made it."""
+        row = f"({worker}, {self._channel}, 1, '')"
+        return f"INSERT INTO {_MARKS} (id, channel_id, val, channel_info) VALUES {row} ON DUPLICATE KEY UPDATE val = val + 1".encode()
+
+    def _make_marks(self) -> None:
+        connection = self.database.open()
+        connection.run(f"CREATE DATABASE IF NOT EXISTS {MARK_SCHEMA}")
+        connection.run(
+            f"CREATE TABLE IF NOT EXISTS {_MARKS} (id bigint not null, channel_id bigint not null default 0, val bigint default 0, "
+            "channel_info varchar(64), primary key (id, channel_id))"
+        )
         connection.commit()
-
-    def load(self) -> Position | None:
-        """Return the position in the checkpoint table. Raises SinkError."""
-        found: list[str] = []
-
-        def read() -> None:
-            query = f"SELECT checkPoint FROM {DATABASE}.checkpoint WHERE clusterID = {self._cluster_id}"
-            found[:] = [str(row[0]) for row in self._database.open().rows(query)]
-
-        self._database.retrying("the checkpoint", read)
-        if not found:
-            return None
-        try:
-            value = json.loads(found[0])
-            ts = int(value["commitTS"])
-            return Position(ts, int(value.get("schema-version", 0)), value.get("consistent") is True) if ts else None
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise SinkError(f"{self._where}: {DATABASE}.checkpoint has no usable position: {found[0][:200]}") from None
-
-    def save(self, position: Position) -> None:
-        """Write the position. Raises SinkError."""
-        value = {"consistent": position.consistent, "commitTS": position.commit_ts, "ts-map": {}, "schema-version": position.schema_version}
-
-        def write() -> None:
-            connection = self._database.open()
-            connection.run(
-                f"REPLACE INTO {DATABASE}.checkpoint VALUES (%s, %s)", self._cluster_id, json.dumps(value, separators=(",", ":"))
-            )
-            connection.commit()
-
-        self._database.retrying("the checkpoint", write)
-
-    # entries
 
     def write(self, entries: list[Entry]) -> None:
         """Apply entries in their order; all of them are committed when this returns. Raises SinkError, MalformedRow."""
@@ -85,16 +68,24 @@ class MysqlOutlet:
                 continue
             self._apply(rows)
             rows = []
-            self._ddl(entry)
+            self._ddl(entry.commit_ts, "" if entry.ddl.names_database else entry.ddl.schema, entry.ddl.query)
         self._apply(rows)
 
-    def _apply(self, works: list[Work]) -> None:
-        self._database.write(works, safe=self._always_safe or time.monotonic() - self._began < SAFE_S)
+    def write_told(self, told: Told) -> None:
+        """Apply what a message of the relay log tells. Raises SinkError, SchemaError."""
+        if isinstance(told, NamedDdl):
+            self._ddl(told.commit_ts, told.schema, told.query)
+        else:
+            self._apply([self.database.work(told)])
 
-    def _ddl(self, entry: DdlBinlog) -> None:
-        ddl = entry.ddl
-        hint = f", which ignore-txn-commit-ts = [{entry.commit_ts}] leaves out"
-        self._database.ddl(entry.commit_ts, "" if ddl.names_database else ddl.schema, ddl.query, hint)
+    def _apply(self, works: list[Work]) -> None:
+        if self._channel is not None and not self._marked:
+            self.database.retrying(f"the table {_MARKS}", self._make_marks)
+            self._marked = True
+        self.database.write(works, safe=self._always_safe or time.monotonic() - self._began < SAFE_S)
+
+    def _ddl(self, commit_ts: int, schema: str, query: str) -> None:
+        self.database.ddl(commit_ts, schema, query, f", which ignore-txn-commit-ts = [{commit_ts}] leaves out")
         self._writers.forget()
 
     def flush(self) -> None:
@@ -102,4 +93,4 @@ class MysqlOutlet:
 
     def close(self) -> None:
         """Close the connections."""
-        self._database.close()
+        self.database.close()

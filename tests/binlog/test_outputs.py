@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.binlog.drainer.files import RecordFiles
+from tidemill.binlog.drainer.records.files import RecordFiles
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter, TableName
 from tidemill.binlog.messages import MutationType

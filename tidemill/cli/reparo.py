@@ -18,6 +18,11 @@ def _flag(name: str, text: str, *more: str) -> Any:
     return typer.Option(f"--{name}", f"-{name}", *more, help=text, show_default=False)
 
 
+_SAFE_MODE = typer.Option(
+    "--safe-mode/--no-safe-mode", "-safe-mode/-no-safe-mode", help="Apply so that it may be applied again.", show_default=False
+)
+
+
 def command(
     data_dir: Annotated[str | None, _flag("data-dir", "Folder of the Drainer's files. Default: data.drainer.")] = None,
     start_datetime: Annotated[str | None, _flag("start-datetime", "Begin here, 'YYYY-MM-DD hh:mm:ss' of this process's zone.")] = None,
@@ -27,12 +32,7 @@ def command(
     dest_type: Annotated[str | None, _flag("dest-type", "print (default) or mysql, which \\[dest-db] of --config names.")] = None,
     txn_batch: Annotated[int | None, _flag("txn-batch", "Rows of a transaction (20).")] = None,
     worker_count: Annotated[int | None, _flag("worker-count", "Connections that write side by side (16).", "-c")] = None,
-    safe_mode: Annotated[
-        bool | None,
-        typer.Option(
-            "--safe-mode/--no-safe-mode", "-safe-mode", help="Apply so that it may be applied again (DELETE, REPLACE).", show_default=False
-        ),
-    ] = None,
+    safe_mode: Annotated[bool | None, _SAFE_MODE] = None,
     config: Annotated[Path | None, _flag("config", "TOML file, as the real Reparo's. Flags count before it.")] = None,
     log_level: Annotated[str | None, typer.Option("-L", "--log-level", help="debug, info, warn or error (info).")] = None,
     log_file: Annotated[str | None, _flag("log-file", "Default: stderr.")] = None,

@@ -10,7 +10,7 @@ import pytest
 from tests.support.binlog.effects import differing, entries, rows_of, upstream
 from tests.support.servers.mariadb import MariaDb
 from tidemill import tso
-from tidemill.binlog.drainer.files import RecordFiles
+from tidemill.binlog.drainer.records.files import RecordFiles
 from tidemill.binlog.filters import TableName
 from tidemill.binlog.outputs import pb
 from tidemill.binlog.reparo.reparo import Result, reparo

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from tidemill import tso
+from tidemill.binlog.drainer.catching_up import catch_up, catch_up_without_pumps
 from tidemill.binlog.drainer.entries import Reading
 from tidemill.binlog.drainer.outlets import Outlet, open_outlet
 from tidemill.binlog.drainer.pages import DrainerPages
@@ -92,7 +93,11 @@ class Drainer:
         settings = self._settings
         Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
         addresses = settings.pd_urls.split(",")
-        self._pd = await PdClient.connect(addresses, security=_security(settings, addresses))
+        try:
+            self._pd = await PdClient.connect(addresses, security=_security(settings, addresses))
+        except UpstreamUnavailable:
+            await asyncio.to_thread(catch_up, settings, None, parse_zone(None))
+            raise
         try:
             await self._prepare()
             await self._serve()
@@ -101,11 +106,12 @@ class Drainer:
 
     async def _prepare(self) -> None:
         settings, now = self._settings, await self._pd.tso()
+        self._registry = Registry(self._pd)
+        await catch_up_without_pumps(settings, self._pd.cluster_id, self._registry, parse_zone(None))
         self._outlet = await asyncio.to_thread(open_outlet, settings, self._pd.cluster_id, parse_zone(None))
         saved = await asyncio.to_thread(self._outlet.load)
         begin = saved.commit_ts if saved is not None else settings.initial_commit_ts if settings.initial_commit_ts > 0 else now
         self.done_ts = self._save_ts = begin
-        self._registry = Registry(self._pd)
         node = Node(self.node_id, settings.advertise_addr, NodeState.PAUSED, labels=None)
         self._entry = RegistryEntry(self._registry, NodeKind.DRAINER, node, now, lambda: self._save_ts)
         self._schemas = await Schemas.at(self._pd, begin, self._waits)

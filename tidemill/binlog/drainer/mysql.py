@@ -6,18 +6,22 @@ The position is written after the rows, so that after a crash the rows of the la
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from tidemill.binlog.drainer.database.applying import Manner
 from tidemill.binlog.drainer.database.database import Database, Session
 from tidemill.binlog.drainer.picking.picking import MARK_SCHEMA, MARK_TABLE
 from tidemill.binlog.drainer.settings import DrainerSettings
-from tidemill.binlog.outputs.named import NamedDdl, Told
+from tidemill.binlog.outputs.ddl_text import read_ddl
+from tidemill.binlog.outputs.named import NamedDdl, NamedRows, Told
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
 from tidemill.binlog.outputs.writes import Work, Writers
 from tidemill.config.database import MysqlOptions
 
 SAFE_S = 300.0
 """Seconds after the start in which statements may be run again: a crash may have left some applied."""
+TOGETHER = 256
+"""Transactions of a relay log that are applied together."""
 SOME_COLUMNS = 2
 """The sync-mode in which the tables downstream may lack columns."""
 
@@ -71,12 +75,25 @@ class MysqlOutlet:
             self._ddl(entry.commit_ts, "" if entry.ddl.names_database else entry.ddl.schema, entry.ddl.query)
         self._apply(rows)
 
-    def write_told(self, told: Told) -> None:
-        """Apply what a message of the relay log tells. Raises SinkError, SchemaError."""
-        if isinstance(told, NamedDdl):
-            self._ddl(told.commit_ts, told.schema, told.query)
-        else:
-            self._apply([self.database.work(told)])
+    def write_told(self, told: Iterable[Told]) -> int:
+        """Apply what a relay log tells, of which some may have been applied before. Returns the last commit ts, 0 if there is none.
+
+        Raises SinkError, MalformedMessage.
+        """
+        works: list[Work] = []
+        last = 0
+        for one in told:
+            last = one.commit_ts
+            if isinstance(one, NamedRows):
+                works.append(self.database.work(one, changed_since=True))
+            if works and (isinstance(one, NamedDdl) or len(works) >= TOGETHER):
+                self._apply(works)
+                works = []
+            if isinstance(one, NamedDdl):
+                creates = read_ddl(one.query, one.schema).kind == "create database"
+                self._ddl(one.commit_ts, "" if creates else one.schema, one.query)
+        self._apply(works)
+        return last
 
     def _apply(self, works: list[Work]) -> None:
         if self._channel is not None and not self._marked:

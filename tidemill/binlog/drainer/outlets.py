@@ -9,11 +9,11 @@ from typing import Protocol
 from tidemill.binlog.drainer.database.applying import Manner
 from tidemill.binlog.drainer.database.checkpoint import CheckpointTable
 from tidemill.binlog.drainer.database.database import Database, Session
-from tidemill.binlog.drainer.files import RecordFiles
 from tidemill.binlog.drainer.kafka import KafkaOutlet
 from tidemill.binlog.drainer.mysql import MysqlOutlet
 from tidemill.binlog.drainer.picking.picking import Picking
-from tidemill.binlog.drainer.relay import RelayLog
+from tidemill.binlog.drainer.records.files import RecordFiles
+from tidemill.binlog.drainer.records.relay import RelayLog
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.drainer.settings import DATABASES, DrainerSettings
 from tidemill.binlog.outputs import pb
@@ -131,10 +131,10 @@ def _folder(settings: DrainerSettings) -> Path:
     return Path(settings.to.dir or settings.data_dir)
 
 
-def open_places(settings: DrainerSettings, cluster_id: int, downstream: Database | None) -> Places:
+def open_places(settings: DrainerSettings, cluster_id: int | None, downstream: Database | None) -> Places:
     """Return where the position is kept: as [syncer.to.checkpoint] says, else with the rows in a database, else in the data folder.
 
-    Raises SinkError.
+    `cluster_id` None: PD does not tell it. Raises SinkError, ConfigError.
     """
     place = settings.to.checkpoint
     kind = place.type or ("file" if downstream is None else settings.db_type)

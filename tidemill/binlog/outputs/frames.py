@@ -38,10 +38,10 @@ def payloads(data: bytes, name: str) -> Iterator[bytes]:
         at = end + _CRC.size
 
 
-def records(data: Buffer, name: str) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and payload of all records of a file that nobody writes any more. Raises MalformedMessage naming file and offset, also
-    where the file ends within a record."""
-    at, size = 0, len(data)
+def records(data: Buffer, name: str, size: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and payload of all records of a file that nobody writes any more, of its first `size` bytes. Raises MalformedMessage
+    naming file and offset, also where the file ends within a record."""
+    at, size = 0, len(data) if size is None else size
     while at < size:
         end = size
         if size - at >= _HEAD.size:
@@ -61,7 +61,7 @@ def records(data: Buffer, name: str) -> Iterator[tuple[int, bytes]]:
         at = end + _CRC.size
 
 
-def whole_size(data: bytes) -> int:
+def whole_size(data: Buffer) -> int:
     """Return the size of the whole records at the beginning of a file, without looking at their content."""
     at = 0
     while len(data) - at >= _HEAD.size:

@@ -76,6 +76,15 @@ class KnownTable:
     keys: tuple[KnownKey, ...]
     _targets: dict[tuple[str, ...], Target] = field(default_factory=dict, repr=False, compare=False)
 
+    def known(self, row: NamedRow) -> NamedRow:
+        """Return a row without the columns that are not there."""
+        here = {column.name.lower() for column in self.columns}
+
+        def kept(values: Values | None) -> Values | None:
+            return None if values is None else {name: text for name, text in values.items() if name.lower() in here}
+
+        return NamedRow(row.schema, row.table, kept(row.old), kept(row.new))
+
     def write(self, row: NamedRow, *, hashed: bool) -> RowWrite:
         """Return the write of a row. Raises SchemaError for a column that is not there."""
         image = row.new if row.old is None else row.old

@@ -14,7 +14,7 @@ from tidemill.binlog.filters import Filter
 from tidemill.binlog.outputs.ddl_text import read_ddl
 from tidemill.binlog.outputs.named import NamedDdl, NamedRows, Told
 from tidemill.binlog.outputs.writes import Work
-from tidemill.binlog.reparo.files import told_in
+from tidemill.binlog.reparo.files import told_by
 from tidemill.binlog.reparo.printing import lines
 from tidemill.binlog.reparo.settings import ReparoSettings
 from tidemill.config.database import MysqlOptions
@@ -56,7 +56,7 @@ def reparo(settings: ReparoSettings, zone: tzinfo, show: Callable[[str], None]) 
 def _wanted(settings: ReparoSettings, zone: tzinfo) -> Iterator[Told]:
     """Yield what lies within the bounds, without what is filtered."""
     tables = Filter(",".join(settings.ignore_schemas), settings.ignore_tables, settings.do_schemas, settings.do_tables)
-    for told in told_in(Path(settings.data_dir), zone):
+    for told in told_by(Path(settings.data_dir), zone):
         if told.commit_ts < settings.start_tso or (settings.stop_tso and told.commit_ts > settings.stop_tso):
             continue
         if isinstance(told, NamedDdl):

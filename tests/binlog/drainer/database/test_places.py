@@ -8,26 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.binlog.made import MADE, ddl, inserted
 from tests.support.servers.mariadb import MariaDb
-from tidemill.binlog.ddls import Ddl
 from tidemill.binlog.drainer.outlets import Outlet, open_outlet
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.settings import Checkpoint, Downstream, DrainerSettings
-from tidemill.binlog.messages import MutationType
-from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges, Transaction
-from tidemill.binlog.rows import RowChange
 from tidemill.errors import SinkError
-from tidemill.tidb.datums import Datum, DatumFlag
-from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.tracking.versions import TableVersion
 
 CLUSTER = 7
-INSERT = MutationType.INSERT
-_COLUMNS = [
-    {"id": n, "name": {"O": name, "L": name}, "offset": n - 1, "state": 5, "type": {"Tp": 3, "Flag": flag, "Flen": 11, "Charset": "binary"}}
-    for n, name, flag in ((1, "id", 4099), (2, "v", 0), (3, "more", 0))
-]
-INFO = TableInfo.from_json({"id": 50, "name": {"O": "t", "L": "t"}, "state": 5, "pk_is_handle": True, "cols": _COLUMNS})
 
 
 def outlet(db: MariaDb, folder: Path, *, to: dict[str, Any] | None = None, **settings: Any) -> Outlet:
@@ -35,23 +23,11 @@ def outlet(db: MariaDb, folder: Path, *, to: dict[str, Any] | None = None, **set
     return open_outlet(DrainerSettings(db_type="mysql", data_dir=str(folder), to=place, **settings).checked(), CLUSTER, UTC)
 
 
-def transaction(ts: int, *keys: int) -> Transaction:
-    rows = tuple(RowChange(INSERT, None, {n: Datum(DatumFlag.VARINT, key) for n in (1, 2, 3)}) for key in keys)
-    return Transaction(ts - 1, ts, (TableChanges(TableVersion("d", 2, INFO, (50,), 0), rows),))
-
-
-def ddl(ts: int, query: str) -> DdlBinlog:
-    return DdlBinlog(ts, Ddl("d", "t", query, query.startswith("CREATE DATABASE")))
-
-
-MADE: list[Entry] = [ddl(1, "CREATE DATABASE d"), ddl(2, "CREATE TABLE t (id INT PRIMARY KEY, v INT, more INT)")]
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 def test_each_transaction_of_a_worker_leaves_a_mark_of_the_channel(mariadb: MariaDb, tmp_path: Path, workers: int) -> None:
     mariadb.clear()
     made = outlet(mariadb, tmp_path, worker_count=workers, txn_batch=2, loopback_control=True, channel_id=5)
-    made.write([*MADE, transaction(3, *range(6)), transaction(4, 100)])
+    made.write([*MADE, inserted(3, *range(6)), inserted(4, 100)])
     made.close()
     marks = mariadb.rows("SELECT id, channel_id, val FROM retl._drainer_repl_mark ORDER BY id")
     assert {(number, channel) for number, channel, _ in marks} == {(number, 5) for number in range(workers)}
@@ -64,12 +40,12 @@ def test_with_sync_mode_2_columns_that_are_lacking_downstream_are_left_out(maria
     mariadb.clear()
     lacking = [MADE[0], ddl(2, "CREATE TABLE t (ID INT PRIMARY KEY, own INT DEFAULT 8, v INT)")]
     made = outlet(mariadb, tmp_path, to={"sync_mode": 2})
-    made.write([*lacking, transaction(3, 1), ddl(4, "ALTER TABLE t ADD more INT"), transaction(5, 2)])
+    made.write([*lacking, inserted(3, 1), ddl(4, "ALTER TABLE t ADD more INT"), inserted(5, 2)])
     made.close()
     assert mariadb.rows("SELECT id, own, v, more FROM d.t ORDER BY id") == [(1, 8, 1, None), (2, 8, 2, 2)]
     made = outlet(mariadb, tmp_path)
     with pytest.raises(SinkError, match="1054"):
-        made.write([ddl(6, "ALTER TABLE t DROP COLUMN more"), transaction(7, 3)])
+        made.write([ddl(6, "ALTER TABLE t DROP COLUMN more"), inserted(7, 3)])
     made.close()
 
 
@@ -79,7 +55,7 @@ def test_params_are_set_in_every_session_and_the_time_zone_counts_for_ddls(maria
     columns = ", z TIMESTAMP NOT NULL DEFAULT '2020-01-01 08:00:00', w INT"
     made.write([MADE[0], ddl(2, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, more INT{columns})")])
     mariadb.run("CREATE TRIGGER d.tell BEFORE INSERT ON d.t FOR EACH ROW SET NEW.w = @@SESSION.lock_wait_timeout")
-    made.write([transaction(3, *range(6))])
+    made.write([inserted(3, *range(6))])
     made.close()
     assert set(mariadb.rows("SELECT w, UNIX_TIMESTAMP(z) FROM d.t")) == {(77, 1_577_836_800)}
 

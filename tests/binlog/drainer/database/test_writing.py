@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.support.binlog.effects import differing, entries, rows_of, upstream
 from tests.support.servers.mariadb import MariaDb
 from tidemill.binlog.ddls import Ddl
-from tidemill.binlog.drainer.mysql import MysqlOutlet
+from tidemill.binlog.drainer.outlets import Outlet, open_outlet
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
 from tidemill.binlog.messages import MutationType
@@ -30,9 +31,9 @@ INFO = TableInfo.from_json({"id": 50, "name": {"O": "t", "L": "t"}, "state": 5, 
 VERSION = TableVersion("d", 2, INFO, (50,), 0)
 
 
-def outlet(db: MariaDb, *, to: dict[str, Any] | None = None, **settings: Any) -> MysqlOutlet:
+def outlet(db: MariaDb, *, to: dict[str, Any] | None = None, **settings: Any) -> Outlet:
     place = Downstream(host="127.0.0.1", port=db.port, **(to or {}))
-    return MysqlOutlet(DrainerSettings(db_type="mysql", to=place, **settings), CLUSTER)
+    return open_outlet(DrainerSettings(db_type="mysql", to=place, **settings), CLUSTER, UTC)
 
 
 def image(key: int, value: int) -> Image:

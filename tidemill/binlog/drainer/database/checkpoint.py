@@ -6,18 +6,30 @@ import json
 
 from tidemill.binlog.drainer.database.database import Database
 from tidemill.binlog.drainer.savepoint import Position
-from tidemill.errors import SinkError
+from tidemill.errors import ConfigError, SinkError
 from tidemill.tidb.ddltext.queries.literals import quote_name
 
 
 class CheckpointTable:
-    """Makes the table if it is not there. All methods raise SinkError."""
+    """Makes the table if it is not there. All methods raise SinkError. `cluster_id` None: that of the only row, else ConfigError."""
 
-    def __init__(self, database: Database, schema: str, table: str, cluster_id: int) -> None:
-        self._database, self._cluster_id = database, cluster_id
+    def __init__(self, database: Database, schema: str, table: str, cluster_id: int | None) -> None:
+        self._database = database
         self._schema, self._name = quote_name(schema), f"{quote_name(schema)}.{quote_name(table)}"
         self._plain = f"{schema}.{table}"
         database.retrying("the checkpoint table", self._make)
+        self._cluster_id = self._only() if cluster_id is None else cluster_id
+
+    def _only(self) -> int:
+        found: list[int] = []
+
+        def read() -> None:
+            found[:] = [int(row[0]) for row in self._database.open().rows(f"SELECT clusterID FROM {self._name}")]
+
+        self._database.retrying("the checkpoint", read)
+        if len(found) > 1:
+            raise ConfigError(f"{self._database.where}: {self._plain} has positions of clusters {found}: PD has to say which one this is")
+        return found[0] if found else 0
 
     def _make(self) -> None:
         connection = self._database.open()

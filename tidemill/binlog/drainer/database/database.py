@@ -115,17 +115,22 @@ class Database:
         self.retrying(f"table {schema}.{table}", lambda: found.append(self._tables.find(schema, table)))
         return found[-1]
 
-    def work(self, told: NamedRows) -> Work:
-        """Return the writes of a transaction as a message tells it. Raises SchemaError for a table that is not there."""
+    def work(self, told: NamedRows, *, changed_since: bool = False) -> Work:
+        """Return the writes of a transaction as a message tells it. Raises SchemaError for a table or column that is not there.
+
+        `changed_since`: DDLs that follow may have been run already, so that what is not there is left out.
+        """
         rows: list[RowWrite] = []
         for row in told.rows:
             known = self.find(row.schema, row.table)
+            if known is None and changed_since:
+                continue
             if known is None:
                 raise SchemaError(
                     f"{self.where}: the transaction at {describe(told.commit_ts)} has rows of {row.schema}.{row.table}, which is not there",
                     hint="Make the table as it was upstream at that time, or leave it out with the filters.",
                 )
-            rows.append(known.write(row, hashed=self._manner.divided))
+            rows.append(known.write(known.known(row) if changed_since else row, hashed=self._manner.divided))
         return Work(told.commit_ts, len(rows), lambda: iter(rows))
 
     def close(self) -> None:

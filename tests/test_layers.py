@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("sinks", True), ("binlog.registry", True)),
     (("delivery", True), ("binlog.pump", True), ("binlog.client", True), ("binlog.ctl", True)),
     (("consumer", True), ("binlog.drainer", True), ("canal", True), ("canal.conversation", False)),
-    (("spark", True), ("verify", True), ("canal.server", True), ("binlog.source", True)),
+    (("spark", True), ("verify", True), ("canal.server", True), ("binlog.source", True), ("binlog.reparo", True)),
     (("capture.spark", True), ("functions", True), ("diff", True)),
     (("changefeed", True),),
     (("playground", True),),

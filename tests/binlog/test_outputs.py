@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.binlog.drainer.files import RecordFiles
+from tidemill.binlog.drainer.records.files import RecordFiles
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
-from tidemill.binlog.drainer.settings import DrainerSettings, read_file
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter, TableName
 from tidemill.binlog.messages import MutationType
+from tidemill.binlog.outputs import sql
 from tidemill.binlog.outputs.frames import frame, payloads
-from tidemill.binlog.outputs.sql import statements
 from tidemill.binlog.outputs.transactions import TableChanges, Transaction
+from tidemill.binlog.outputs.writes import Writers
 from tidemill.binlog.rows import RowChange
 from tidemill.errors import ConfigError, MalformedMessage
 from tidemill.tidb.datums import Datum, DatumFlag
@@ -36,13 +36,17 @@ def transaction(*rows: RowChange) -> Transaction:
     return Transaction(1, 2, (TableChanges(TableVersion("d", 2, INFO, (50,), 0), rows),))
 
 
+def statements(one: Transaction, *, safe: bool) -> list[str]:
+    return [text for row in Writers(hashed=False).work(one).rows() for text in sql.statements(row, safe=safe)]
+
+
 INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
 A = "CONVERT(x'61' USING utf8mb4)"
 
 
 def test_example_d_a_row_that_is_deleted_and_replaced_is_there_at_the_end() -> None:
     rows = (RowChange(DELETE, image(1, None), None), RowChange(INSERT, None, image(1, "a")))
-    assert list(statements(transaction(*rows), safe=True)) == [
+    assert statements(transaction(*rows), safe=True) == [
         "DELETE FROM `d`.`t` WHERE `id` <=> 1 LIMIT 1",
         f"REPLACE INTO `d`.`t`(`id`,`v`) VALUES (1,{A})",
     ]
@@ -54,7 +58,7 @@ def test_example_c_statements_keep_the_order_of_those_that_share_a_key() -> None
         RowChange(UPDATE, image(2, "a"), image(5, "a")),
         RowChange(DELETE, image(3, "a"), None),
     )
-    assert list(statements(transaction(*rows), safe=False)) == [
+    assert statements(transaction(*rows), safe=False) == [
         f"UPDATE `d`.`t` SET `id` = 4, `v` = {A} WHERE `id` <=> 3 LIMIT 1",
         f"UPDATE `d`.`t` SET `id` = 5, `v` = {A} WHERE `id` <=> 2 LIMIT 1",
         "DELETE FROM `d`.`t` WHERE `id` <=> 3 LIMIT 1",
@@ -63,7 +67,7 @@ def test_example_c_statements_keep_the_order_of_those_that_share_a_key() -> None
 
 def test_in_safe_mode_an_update_may_be_run_again() -> None:
     row = RowChange(UPDATE, image(3, "a"), image(4, None))
-    assert list(statements(transaction(row), safe=True)) == [
+    assert statements(transaction(row), safe=True) == [
         "DELETE FROM `d`.`t` WHERE `id` <=> 3 LIMIT 1",
         "REPLACE INTO `d`.`t`(`id`,`v`) VALUES (4,NULL)",
     ]
@@ -117,26 +121,3 @@ def test_filters_take_first_and_leave_out_then_without_regard_to_case() -> None:
     ]
     with pytest.raises(ConfigError, match=r"~\("):
         Filter("~(", (), (), ())
-
-
-def test_the_real_drainers_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "drainer.toml"
-    path.write_text(
-        'detect-interval = 10\ndata-dir = "d"\n[syncer]\ndb-type = "kafka"\nworker-count = 16\nignore-txn-commit-ts = [5, 6]\n'
-        'replicate-do-db = ["~^a"]\n[[syncer.ignore-table]]\ndb-name = "d"\ntbl-name = "t"\n'
-        '[syncer.to]\nkafka-addrs = "h:1"\ntopic-name = "x"\n[syncer.relay]\nlog-dir = "r"\n'
-    )
-    found = DrainerSettings(**read_file(path))
-    assert (found.detect_interval, found.db_type, found.ignore_txn_commit_ts, found.relay_dir) == (10, "kafka", (5, 6), "r")
-    assert (found.to.kafka_addrs, found.to.topic_name, found.ignore_tables) == ("h:1", "x", (TableName("d", "t"),))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["nonsense = 1", "[syncer]\nloopback-control = true", "[syncer]\ndb-type = 5", "[syncer]\nreplicate-do-db = 5", "[syncer.to]\nx = 1"],
-)
-def test_keys_that_cannot_be_followed_stop_the_start(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "drainer.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=r"drainer\.toml"):
-        read_file(path)

@@ -18,9 +18,16 @@ from tidemill.binlog.drainer.settings import DrainerSettings, read_file
 from tidemill.binlog.nodes import NodeEvent
 
 
-def _flag(name: str, text: str, **more: Any) -> Any:
-    variable = f"BINLOG_SERVER_{name.replace('-', '_').upper()}"
-    return typer.Option(f"--{name}", f"-{name}", envvar=variable, help=text, show_default=False, **more)
+def _variable(name: str) -> str:
+    return f"BINLOG_SERVER_{name.replace('-', '_').upper()}"
+
+
+def _flag(name: str, text: str, *more: str) -> Any:
+    return typer.Option(f"--{name}", f"-{name}", *more, envvar=_variable(name), help=text, show_default=False)
+
+
+def _switch(name: str, text: str) -> Any:
+    return typer.Option(f"--{name}/--no-{name}", f"-{name}/-no-{name}", envvar=_variable(name), help=text, show_default=False)
 
 
 def command(
@@ -35,6 +42,15 @@ def command(
     ] = None,
     db_type: Annotated[str | None, _flag("dest-db-type", "Where to write: mysql (default), tidb, file or kafka.")] = None,
     ignore_schemas: Annotated[str | None, _flag("ignore-schemas", "Databases to leave out, with commas.")] = None,
+    worker_count: Annotated[int | None, _flag("worker-count", "Connections that write rows into a database (1).", "-c")] = None,
+    txn_batch: Annotated[int | None, _flag("txn-batch", "Rows of a transaction in a database.")] = None,
+    safe_mode: Annotated[bool | None, _switch("safe-mode", "Write rows so that they may be written again.")] = None,
+    enable_dispatch: Annotated[bool | None, _switch("enable-dispatch", "Use all workers (default).")] = None,
+    sync_ddl: Annotated[bool | None, _switch("sync-ddl", "Deliver DDLs (default).")] = None,
+    loopback_control: Annotated[bool | None, _switch("loopback-control", "Leave out what a Drainer of --channel-id made.")] = None,
+    channel_id: Annotated[int | None, _flag("channel-id", "The channel of --loopback-control (0).")] = None,
+    relay_dir: Annotated[str | None, _flag("relay-log-dir", "Folder of the relay log of a database. Default: none.")] = None,
+    relay_size: Annotated[int | None, _flag("relay-max-file-size", "Bytes of a file of the relay log.")] = None,
     ssl_ca: Annotated[str | None, typer.Option("--ssl-ca", help="PEM file with the cluster's CA.")] = None,
     ssl_cert: Annotated[str | None, typer.Option("--ssl-cert", help="PEM file with this Drainer's certificate.")] = None,
     ssl_key: Annotated[str | None, typer.Option("--ssl-key", help="PEM file with the key of --ssl-cert.")] = None,
@@ -48,6 +64,9 @@ def command(
         "addr": addr, "advertise_addr": advertise_addr, "pd_urls": pd_urls, "data_dir": data_dir, "node_id": node_id,
         "detect_interval": detect_interval, "initial_commit_ts": initial_commit_ts, "db_type": db_type, "ignore_schemas": ignore_schemas,
         "ssl_ca": ssl_ca, "ssl_cert": ssl_cert, "ssl_key": ssl_key, "log_level": log_level, "log_file": log_file,
+        "worker_count": worker_count, "txn_batch": txn_batch, "safe_mode": safe_mode, "enable_dispatch": enable_dispatch,
+        "sync_ddl": sync_ddl, "loopback_control": loopback_control, "channel_id": channel_id,
+        "relay_dir": relay_dir, "relay_max_file_size": relay_size,
     }  # fmt: skip
     settings = DrainerSettings(**{**found, **{name: value for name, value in given.items() if value is not None}}).checked()
     logs.setup(settings.log_level, Path(settings.log_file) if settings.log_file else None, part="drainer")

@@ -22,6 +22,7 @@ VERBS = {
     "canal": "Serve an entry store to Canal's clients.",
     "drainer": "Merge the binlogs of all Pumps, and write them in the Drainer's forms.",
     "pump": "Take binlogs from TiDB up to 8.3, keep them, and give them to Drainers in commit order.",
+    "reparo": "Bring what a Drainer wrote into files back into a database, or print it.",
     "binlogctl": "Look at Pumps and Drainers of TiDB-Binlog, pause them, take them offline, and wait for them.",
     "consume": "Read the topics of a changefeed, and write them into tables or another sink.",
     "show": "Show the changes in a topic or in files, one a line.",

@@ -42,11 +42,13 @@ def history() -> dict[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A case: its binlogs, and the messages of a real Drainer by sink; None: it did not run."""
+    """A case: its binlogs, and the messages of a real Drainer by sink; None: it did not run. `statements`: what a real Drainer sent to a
+    MariaDB in its first five minutes."""
 
     name: str
     binlogs: tuple[Binlog, ...]
     outputs: dict[str, tuple[bytes, ...] | None]
+    statements: tuple[bytes, ...] | None = None
 
 
 def _bytes(value: Any) -> bytes | None:
@@ -69,8 +71,16 @@ def recorded() -> list[Line]:
         answers = [_bytes(pull["resp"]) for pull in line["pull_binlogs"] or []]
         if answers and None not in answers:
             binlogs = tuple(read_binlog(pump_pb2.PullBinlogResp.FromString(a).entity.payload) for a in answers if a is not None)
-            found.append(Line(line["case"], binlogs, {name: _outputs(line["drainer"][name]) for name in ("file", "kafka")}))
+            outputs = {name: _outputs(line["drainer"][name]) for name in ("file", "kafka")}
+            found.append(Line(line["case"], binlogs, outputs, _statements(line["drainer"]["mysql_safe_mode"])))
     return found
+
+
+def _statements(recorded: list[Any] | None) -> tuple[bytes, ...] | None:
+    if recorded is None:
+        return None
+    found = [one.encode() if isinstance(one, str) else base64.b64decode(one["b64"]) if "b64" in one else _bytes(one) for one in recorded]
+    return tuple(one for one in found if one is not None) if None not in found else None
 
 
 def _fillers(served: set[int], jobs: dict[int, bytes]) -> list[Binlog]:
@@ -91,8 +101,8 @@ def with_fillers(binlogs: list[Binlog], jobs: dict[int, bytes]) -> list[Binlog]:
     return sorted(binlogs + fillers, key=lambda one: one.commit_ts)
 
 
-async def drained(cases: list[Line]) -> dict[int, Entry]:
-    """What a Drainer makes of all cases, by commit ts."""
+async def drained(cases: list[Line], *, fillers_too: bool = False) -> dict[int, Entry]:
+    """What a Drainer makes of all cases, by commit ts. `fillers_too`: also of the DDLs that no case has."""
     jobs = history()
     own = [binlog for case in cases for binlog in case.binlogs]
     fillers = _fillers({binlog.ddl_job_id for binlog in own}, jobs)
@@ -102,7 +112,7 @@ async def drained(cases: list[Line]) -> dict[int, Entry]:
         entry = await reading.entry(binlog)
         if entry is not None:
             found[binlog.commit_ts] = entry
-    return {ts: found[ts] for ts in found if ts not in {filler.commit_ts for filler in fillers}}
+    return {ts: found[ts] for ts in found if fillers_too or ts not in {filler.commit_ts for filler in fillers}}
 
 
 def meta_of(jobs: dict[int, bytes], begin: int) -> list[str]:

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from tidemill.binlog.drainer.catching_up import catch_up, catch_up_without_pumps
 from tidemill.binlog.drainer.entries import Reading
 from tidemill.binlog.drainer.outlets import open_outlet
+from tidemill.binlog.drainer.picking.picking import Tables
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
-from tidemill.binlog.filters import Filter
 from tidemill.binlog.messages import Binlog
 from tidemill.binlog.outputs.transactions import Entry
+from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.delivery.zone import parse_zone
 
@@ -59,6 +61,9 @@ class Destination(Protocol[E]):
     @property
     def save_s(self) -> float: ...
 
+    async def without_upstream(self) -> None:
+        """Do what can be done where PD cannot be reached. Raises ConfigError, SinkError, MalformedMessage, OSError."""
+
     async def open(self, pd: PdClient) -> Outlet[E]:
         """Raises ConfigError, SinkError, LogError, UpstreamError, OSError."""
 
@@ -77,8 +82,13 @@ class Forms:
     def __init__(self, settings: DrainerSettings) -> None:
         self._settings = settings
 
+    async def without_upstream(self) -> None:
+        """Apply the relay log."""
+        await asyncio.to_thread(catch_up, self._settings, None, parse_zone(None))
+
     async def open(self, pd: PdClient) -> Outlet[Entry]:
-        """Open the outlet of the settings."""
+        """Apply the relay log if Pumps cannot be reached, then open the outlet of the settings."""
+        await catch_up_without_pumps(self._settings, pd.cluster_id, Registry(pd), parse_zone(None))
         return await asyncio.to_thread(open_outlet, self._settings, pd.cluster_id, parse_zone(None))
 
     async def schemas(self, pd: PdClient, ts: int, waits: Waits) -> Schemas:
@@ -87,6 +97,4 @@ class Forms:
 
     def reading(self, schemas: Schemas) -> Reads[Entry]:
         """Read rows by the versions of their tables, without what is filtered."""
-        settings = self._settings
-        tables = Filter(settings.ignore_schemas, settings.ignore_tables, settings.do_schemas, settings.do_tables)
-        return Reading(schemas, tables, frozenset(settings.ignore_txn_commit_ts))
+        return Reading(schemas, Tables(self._settings), frozenset(self._settings.ignore_txn_commit_ts))

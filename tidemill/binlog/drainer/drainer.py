@@ -91,7 +91,11 @@ class Drainer(Generic[E]):
         settings = self._settings
         Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
         addresses = settings.pd_urls.split(",")
-        self._pd = await PdClient.connect(addresses, security=_security(settings, addresses))
+        try:
+            self._pd = await PdClient.connect(addresses, security=_security(settings, addresses))
+        except UpstreamUnavailable:
+            await self._destination.without_upstream()
+            raise
         try:
             await self._prepare()
             await self._serve()

@@ -7,7 +7,6 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tidemill.binlog.drainer.savepoint import Savepoint
 from tidemill.binlog.drainer.settings import Downstream
 from tidemill.binlog.outputs import slave
 from tidemill.binlog.outputs.transactions import Entry
@@ -21,8 +20,7 @@ FLUSH_S = 30.0
 class KafkaOutlet:
     """A producer whose messages keep their order through retries."""
 
-    def __init__(self, to: Downstream, cluster_id: int, zone: tzinfo, savepoint: Savepoint) -> None:
-        self.load, self.save = savepoint.load, savepoint.save
+    def __init__(self, to: Downstream, cluster_id: int, zone: tzinfo) -> None:
         if not to.kafka_addrs:
             raise ConfigError("kafka-addrs of [syncer.to] names no broker")
         self._topic = to.topic_name or f"{cluster_id}_obinlog"

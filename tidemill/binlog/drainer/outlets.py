@@ -1,26 +1,77 @@
-"""Where a Drainer writes: one outlet for each dest-db-type."""
+"""Where a Drainer writes: one outlet for each dest-db-type, and a place for the position."""
 
 from __future__ import annotations
 
 from datetime import tzinfo
 from pathlib import Path
+from typing import Protocol
 
-from tidemill.binlog.drainer.files import RecordFiles
+from tidemill.binlog.drainer.database.applying import Manner
+from tidemill.binlog.drainer.database.checkpoint import CheckpointTable
+from tidemill.binlog.drainer.database.database import Database, Session
 from tidemill.binlog.drainer.kafka import KafkaOutlet
 from tidemill.binlog.drainer.mysql import MysqlOutlet
-from tidemill.binlog.drainer.relay import RelayLog
-from tidemill.binlog.drainer.savepoint import Savepoint
-from tidemill.binlog.drainer.settings import DrainerSettings
+from tidemill.binlog.drainer.picking.picking import Picking
+from tidemill.binlog.drainer.records.files import RecordFiles
+from tidemill.binlog.drainer.records.relay import RelayLog
+from tidemill.binlog.drainer.savepoint import Position, Savepoint
+from tidemill.binlog.drainer.settings import DATABASES, DrainerSettings
 from tidemill.binlog.outputs import pb
 from tidemill.binlog.outputs.transactions import Entry
+from tidemill.config.database import MysqlOptions
+
+
+class Writing(Protocol):
+    """Takes what is delivered, in order. Its calls come one at a time, from any thread, and may block."""
+
+    def write(self, entries: list[Entry]) -> None:
+        """Take entries. Raises SinkError, OSError."""
+
+    def flush(self) -> None:
+        """Return when all that was taken is kept downstream. Raises SinkError, OSError."""
+
+    def close(self) -> None:
+        """Let go of the downstream."""
+
+
+class Places(Protocol):
+    """Where the position is kept."""
+
+    def load(self) -> Position | None:
+        """Return how far everything is delivered; None at the first start. Raises ConfigError, SinkError."""
+
+    def save(self, position: Position) -> None:
+        """Keep how far everything is delivered. Raises SinkError, OSError."""
+
+    def close(self) -> None:
+        """Let go of the place."""
+
+
+class Outlet:
+    """A downstream, and how far it is."""
+
+    def __init__(self, writing: Writing, places: Places, picking: Picking) -> None:
+        self._writing, self._places, self._picking = writing, places, picking
+        self.flush, self.load, self.save = writing.flush, places.load, places.save
+
+    def write(self, entries: list[Entry]) -> None:
+        """Take entries; those that are left out are passed over. Raises SinkError, OSError."""
+        if self._picking.is_needed:
+            entries = [one for one in map(self._picking.picked, entries) if one is not None]
+        if entries:
+            self._writing.write(entries)
+
+    def close(self) -> None:
+        """Let go of all."""
+        self._places.close()
+        self._writing.close()
 
 
 class FileOutlet:
     """The `file` form: pb_binlog messages."""
 
-    def __init__(self, folder: Path, zone: tzinfo, savepoint: Savepoint) -> None:
+    def __init__(self, folder: Path, zone: tzinfo) -> None:
         self._files, self._zone = RecordFiles(folder), zone
-        self.load, self.save = savepoint.load, savepoint.save
 
     def write(self, entries: list[Entry]) -> None:
         """Append each as a record."""
@@ -41,7 +92,6 @@ class RelayedOutlet:
 
     def __init__(self, outlet: MysqlOutlet, relay: RelayLog) -> None:
         self._outlet, self._relay = outlet, relay
-        self.load, self.save = outlet.load, outlet.save
 
     def write(self, entries: list[Entry]) -> None:
         """Keep entries in the relay log, and apply them."""
@@ -59,14 +109,46 @@ class RelayedOutlet:
         self._outlet.close()
 
 
-def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> FileOutlet | KafkaOutlet | MysqlOutlet | RelayedOutlet:
+def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> Outlet:
     """Return the outlet of the settings. Raises ConfigError, SinkError, OSError."""
-    match settings.db_type:
-        case "file":
-            return FileOutlet(Path(settings.to.dir or settings.data_dir), zone, Savepoint(Path(settings.data_dir)))
-        case "kafka":
-            return KafkaOutlet(settings.to, cluster_id, zone, Savepoint(Path(settings.data_dir)))
-    outlet = MysqlOutlet(settings.to, cluster_id, settings.sql_mode, safe=settings.safe_mode)
+    picking = Picking(settings)
+    if settings.db_type not in DATABASES:
+        writing = KafkaOutlet(settings.to, cluster_id, zone) if settings.db_type == "kafka" else FileOutlet(_folder(settings), zone)
+        return Outlet(writing, open_places(settings, cluster_id, None), picking)
+    outlet = MysqlOutlet(settings)
+    try:
+        places = open_places(settings, cluster_id, outlet.database)
+    except BaseException:
+        outlet.close()
+        raise
     if not settings.relay_dir:
-        return outlet
-    return RelayedOutlet(outlet, RelayLog(Path(settings.relay_dir), settings.relay_max_file_size, zone))
+        return Outlet(outlet, places, picking)
+    relay = RelayLog(Path(settings.relay_dir), settings.relay_max_file_size, zone)
+    return Outlet(RelayedOutlet(outlet, relay), places, picking)
+
+
+def _folder(settings: DrainerSettings) -> Path:
+    return Path(settings.to.dir or settings.data_dir)
+
+
+def open_places(settings: DrainerSettings, cluster_id: int | None, downstream: Database | None) -> Places:
+    """Return where the position is kept: as [syncer.to.checkpoint] says, else with the rows in a database, else in the data folder.
+
+    `cluster_id` None: PD does not tell it. Raises SinkError, ConfigError.
+    """
+    place = settings.to.checkpoint
+    kind = place.type or ("file" if downstream is None else settings.db_type)
+    if kind == "file":
+        return Savepoint(Path(settings.data_dir))
+    if not place.host and downstream is not None:
+        return CheckpointTable(downstream, place.schema, place.table, cluster_id)
+    database = Database(MysqlOptions(place.host or "localhost", place.port, place.user, place.password), Session(), Manner())
+    return OwnCheckpoint(database, place.schema, place.table, cluster_id)
+
+
+class OwnCheckpoint(CheckpointTable):
+    """A checkpoint table that has its own database."""
+
+    def close(self) -> None:
+        """Close its connection."""
+        self._database.close()

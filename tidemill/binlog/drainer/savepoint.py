@@ -68,3 +68,6 @@ class Savepoint:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+    def close(self) -> None:
+        """Nothing is open."""

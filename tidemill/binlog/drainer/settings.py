@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from tidemill.binlog.drainer.picking.rules import Rule, read_rules
+from tidemill.binlog.drainer.secrets import decrypted
 from tidemill.binlog.filters import IGNORED_SCHEMAS, TableName
 from tidemill.errors import ConfigError
 
 DEFAULT_PORT = 8249
-DB_TYPES = ("mysql", "tidb", "file", "kafka")
+DATABASES = ("mysql", "tidb")
+DB_TYPES = (*DATABASES, "file", "kafka")
+SYNC_MODES = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """[syncer.to.checkpoint]: where the position is kept. `type` empty: as the downstream; `host` empty: in the downstream itself."""
+
+    type: str = ""
+    schema: str = "tidb_binlog"
+    table: str = "checkpoint"
+    host: str = ""
+    port: int = 3306
+    user: str = "root"
+    password: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """[syncer.to]."""
+    """[syncer.to]. `params`: session variables and their values as SQL. `zone`: the value of time_zone, which counts for DDLs."""
 
     dir: str = ""
     kafka_addrs: str = ""
@@ -30,6 +48,11 @@ class Downstream:
     port: int = 3306
     user: str = "root"
     password: str = field(default="", repr=False)
+    merge: bool = False
+    sync_mode: int = 1
+    params: tuple[tuple[str, str], ...] = ()
+    zone: str = ""
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,13 @@ class DrainerSettings:
     sql_mode: str = ""
     relay_dir: str = ""
     relay_max_file_size: int = 10 << 20
+    worker_count: int = 1
+    txn_batch: int = 0
+    enable_dispatch: bool = True
+    sync_ddl: bool = True
+    loopback_control: bool = False
+    channel_id: int = 0
+    rules: tuple[Rule, ...] = ()
     to: Downstream = field(default_factory=Downstream)
 
     def checked(self) -> DrainerSettings:
@@ -75,7 +105,19 @@ class DrainerSettings:
             raise ConfigError(f"detect-interval has to be above 0, and is {self.detect_interval:g}")
         if self.initial_commit_ts < -1:
             raise ConfigError(f"initial-commit-ts {self.initial_commit_ts} is neither a TSO nor -1")
+        if self.worker_count < 1 or self.txn_batch < 0:
+            raise ConfigError(f"worker-count has to be at least 1, txn-batch above 0: they are {self.worker_count} and {self.txn_batch}")
+        self._check_downstream()
         return replace(self, addr=addr, advertise_addr=advertised)
+
+    def _check_downstream(self) -> None:
+        to = self.to
+        if to.sync_mode not in SYNC_MODES:
+            raise ConfigError(f"sync-mode {to.sync_mode} is neither 1 (all columns) nor 2 (those that the table downstream has)")
+        if to.checkpoint.type not in ("", "file", *DATABASES):
+            raise ConfigError(f"type {to.checkpoint.type!r} of [syncer.to.checkpoint] is not one of mysql, tidb, file")
+        if self.db_type not in DATABASES and to.checkpoint.type in DATABASES and not to.checkpoint.host:
+            raise ConfigError(f"[syncer.to.checkpoint] needs a host: dest-db-type {self.db_type} is no database")
 
 
 _FILE = {
@@ -85,33 +127,37 @@ _FILE = {
 _SECURITY = {"ssl-ca": "ssl_ca", "ssl-cert": "ssl_cert", "ssl-key": "ssl_key"}
 _SYNCER = {
     "db-type": "db_type", "ignore-schemas": "ignore_schemas", "ignore-txn-commit-ts": "ignore_txn_commit_ts", "safe-mode": "safe_mode",
-    "sql-mode": "sql_mode",
+    "sql-mode": "sql_mode", "worker-count": "worker_count", "txn-batch": "txn_batch", "enable-dispatch": "enable_dispatch",
+    "sync-ddl": "sync_ddl", "loopback-control": "loopback_control", "channel-id": "channel_id",
 }  # fmt: skip
 _RELAY = {"log-dir": "relay_dir", "max-file-size": "relay_max_file_size"}
 _TO = {
     "dir": "dir", "kafka-addrs": "kafka_addrs", "kafka-version": "kafka_version", "kafka-client-id": "kafka_client_id",
     "kafka-max-messages": "kafka_max_messages", "kafka-max-message-size": "kafka_max_message_size", "topic-name": "topic_name",
-    "host": "host", "port": "port", "user": "user", "password": "password",
+    "host": "host", "port": "port", "user": "user", "password": "password", "merge": "merge", "sync-mode": "sync_mode",
 }  # fmt: skip
+_CHECKPOINT = {name: name for name in ("type", "schema", "table", "host", "port", "user", "password")}
 
 WITHOUT_EFFECT = frozenset(
     {
         *("metrics-addr", "metrics-interval", "compressor", "synced-check-time", "cache-binlog-count"),
-        *("syncer.worker-count", "syncer.txn-batch", "syncer.sync-ddl", "syncer.channel-id"),
-        *("syncer.enable-dispatch", "syncer.disable-dispatch", "syncer.enable-detect", "syncer.disable-detect"),
+        *("syncer.enable-detect", "syncer.disable-detect"),
         *("syncer.load-schema-snapshot", "syncer.case-sensitive", "syncer.to.zookeeper-addrs", "syncer.to.retention-time"),
-        *("syncer.to.read-timeout", "syncer.to.merge"),
+        *("syncer.to.read-timeout",),
     }
 )
 """Keys of the real Drainer's file that change nothing of what is delivered here: read, and of no effect."""
 
-NOT_YET = frozenset(
+REFUSED = frozenset(
     {
-        *("syncer.loopback-control", "syncer.to.checkpoint", "syncer.table-migrate-rule", "syncer.binlog-filter-rule"),
-        *("syncer.to.encrypted_password", "syncer.to.sync-mode", "syncer.to.params"),
+        *(f"syncer.to.{prefix}{name}" for prefix in ("", "checkpoint.") for name in ("security", "oracle-service-name", "tls")),
+        *("syncer.to.compressor", "syncer.to.compression"),
     }
 )
-"""Keys of the real Drainer's file that would change what is delivered, and that this one cannot follow."""
+"""Keys of the real Drainer's file that would change what is delivered, or how, and that this one cannot follow."""
+
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SQL = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?|'[^'\\]*'|ON|OFF|TRUE|FALSE|DEFAULT", re.IGNORECASE)
 
 _KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "float": (int, float), "int": int, "bool": bool}
 
@@ -124,18 +170,46 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"--config {path} cannot be read: {error}") from None
     security = _table(found, "security", path)
     syncer = _table(found, "syncer", path)
-    to, relay = _table(syncer, "to", path), _table(syncer, "relay", path)
+    relay = _table(syncer, "relay", path)
     result = _special(syncer, path)
     result |= _taken(found, _FILE, DrainerSettings, "", path)
     result |= _taken(security, _SECURITY, DrainerSettings, "security.", path)
-    result |= _taken(syncer, _SYNCER, DrainerSettings, "syncer.", path)
     result |= _taken(relay, _RELAY, DrainerSettings, "syncer.relay.", path)
-    return {**result, "to": Downstream(**_taken(to, _TO, Downstream, "syncer.to.", path))}
+    result["to"] = _downstream(_table(syncer, "to", path), path)
+    return result | _taken(syncer, _SYNCER, DrainerSettings, "syncer.", path)
+
+
+def _downstream(to: dict[str, Any], path: Path) -> Downstream:
+    place, params = _table(to, "checkpoint", path), _table(to, "params", path)
+    made: dict[str, Any] = {"checkpoint": Checkpoint(**_with_password(place, _CHECKPOINT, Checkpoint, "syncer.to.checkpoint.", path))}
+    made["params"] = tuple((name, _parameter(name, value, path)) for name, value in params.items() if name != "time_zone")
+    if "time_zone" in params:
+        made["zone"] = _parameter("time_zone", params["time_zone"], path)
+    return Downstream(**made, **_with_password(to, _TO, Downstream, "syncer.to.", path))
+
+
+def _with_password(found: dict[str, Any], names: Mapping[str, str], of: type, where: str, path: Path) -> dict[str, Any]:
+    """Take the keys of a table that may have its password encrypted, which then counts."""
+    hidden = found.pop("encrypted_password", "")
+    taken = _taken(found, names, of, where, path)
+    if hidden:
+        taken["password"] = decrypted(str(hidden), f"{where}encrypted_password of {path}")
+    return taken
+
+
+def _parameter(name: str, value: object, path: Path) -> str:
+    """Return the value of a session variable as SQL: numbers, words and what is quoted as it is, other text quoted."""
+    if not _PARAMETER.fullmatch(name) or isinstance(value, (dict, list)) or "\\" in str(value):
+        raise ConfigError(f"syncer.to.params.{name} of {path} is no session variable with a plain value")
+    text = str(int(value)) if isinstance(value, bool) else str(value)
+    return text if _SQL.fullmatch(text) else "'" + text.replace("'", "''") + "'"
 
 
 def _special(syncer: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Take the lists out of [syncer]."""
-    result: dict[str, Any] = {}
+    """Take out of [syncer] what is more than a value."""
+    result: dict[str, Any] = {"rules": read_rules(syncer.pop("binlog-filter-rule", {}), syncer.pop("table-migrate-rule", []), path)}
+    if "disable-dispatch" in syncer:
+        result["enable_dispatch"] = not syncer.pop("disable-dispatch")
     try:
         for name, key in (("ignore_tables", "ignore-table"), ("do_tables", "replicate-do-table")):
             result[name] = tuple(TableName(str(one["db-name"]), str(one["tbl-name"])) for one in syncer.pop(key, ()))
@@ -162,9 +236,9 @@ def _taken(found: dict[str, Any], names: Mapping[str, str], of: type, where: str
         whole = where + name
         if name in names:
             result[names[name]] = _converted(kinds[names[name]], value, f"{whole} of {path}")
-        elif whole in NOT_YET and value:
+        elif whole in REFUSED and value:
             raise ConfigError(f"{path} has the key {whole}, which this Drainer cannot follow", hint="Remove it, or use the real Drainer.")
-        elif whole not in WITHOUT_EFFECT and whole not in NOT_YET:
+        elif whole not in WITHOUT_EFFECT and whole not in REFUSED:
             raise ConfigError(f"{path} has the key {whole}, which Drainer does not know")
     return result
 
@@ -173,5 +247,5 @@ def _converted(kind: str, value: Any, what: str) -> Any:
     if kind == "tuple[int, ...]" and isinstance(value, list) and all(isinstance(one, int) for one in value):
         return tuple(value)
     if kind not in _KINDS or not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-        raise ConfigError(f"{what} is {value!r}, which is not of the right kind")
+        raise ConfigError(f"{what} is {'' if 'password' in what else f'{value!r}, '}which is not of the right kind")
     return value

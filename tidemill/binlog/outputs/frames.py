@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import crc32c
 from tidemill.errors import MalformedMessage
 
 MAGIC = 471532804
+Buffer = bytes | mmap.mmap
 _HEAD = struct.Struct("<IQ")
 _CRC = struct.Struct("<I")
 
@@ -36,7 +38,30 @@ def payloads(data: bytes, name: str) -> Iterator[bytes]:
         at = end + _CRC.size
 
 
-def whole_size(data: bytes) -> int:
+def records(data: Buffer, name: str, size: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and payload of all records of a file that nobody writes any more, of its first `size` bytes. Raises MalformedMessage
+    naming file and offset, also where the file ends within a record."""
+    at, size = 0, len(data) if size is None else size
+    while at < size:
+        end = size
+        if size - at >= _HEAD.size:
+            magic, length = _HEAD.unpack_from(data, at)
+            if magic != MAGIC:
+                raise MalformedMessage(f"{name}: no record begins at byte {at}")
+            end = at + _HEAD.size + length
+        if end + _CRC.size > size:
+            raise MalformedMessage(
+                f"{name}: the file ends at byte {size}, within the record at byte {at}",
+                hint="Copy the file again if it was copied while a Drainer wrote it, or cut it off at that byte.",
+            )
+        payload = bytes(data[at + _HEAD.size : end])
+        if _CRC.unpack_from(data, end)[0] != crc32c.crc32c(payload):
+            raise MalformedMessage(f"{name}: the record at byte {at} does not fit its checksum")
+        yield at, payload
+        at = end + _CRC.size
+
+
+def whole_size(data: Buffer) -> int:
     """Return the size of the whole records at the beginning of a file, without looking at their content."""
     at = 0
     while len(data) - at >= _HEAD.size:

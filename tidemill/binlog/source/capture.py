@@ -241,6 +241,9 @@ class LogDestination:
     def __init__(self, outlet: LogOutlet) -> None:
         self._outlet = outlet
 
+    async def without_upstream(self) -> None:
+        """Nothing: the log has all that was pulled."""
+
     async def open(self, pd: PdClient) -> LogOutlet:
         """Return the outlet, which is open."""
         return self._outlet

@@ -35,10 +35,10 @@ Make = Callable[[bool, int], Iterable[bytes]]
 
 
 class Lane:
-    """One connection, opened when it is needed, and kept."""
+    """One connection, opened when it is needed, and kept. `prepare` changes a session from what the sink sets it to."""
 
-    def __init__(self, options: MysqlOptions) -> None:
-        self._options = options
+    def __init__(self, options: MysqlOptions, prepare: Callable[[Connection], None] | None = None) -> None:
+        self._options, self._prepare = options, prepare
         self._connection: Connection | None = None
         self._used = 0.0
         self._most = MOST_PACKET  # bytes of a packet
@@ -50,7 +50,14 @@ class Lane:
         if self._connection is not None and time.monotonic() - self._used > FRESH_S:
             self.close()
         if self._connection is None:
-            self._connection = Connection(self._options)
+            connection = Connection(self._options)
+            try:
+                if self._prepare is not None:
+                    self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         self._used = time.monotonic()
         return self._connection
 
@@ -109,6 +116,8 @@ class Lane:
             with suppress(ServerFault):
                 self._connection.rollback()
                 self._connection.run(STRICT)
+                if self._prepare is not None:
+                    self._prepare(self._connection)
                 return
         if self._connection is not None:
             self._connection.kill()  # it holds the rows that the next attempt wants

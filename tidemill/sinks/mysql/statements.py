@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from tidemill.protocols.sql.literals import NO_ELEMENT, SqlTable, literals, name
+from tidemill.protocols.sql.literals import NO_ELEMENT, literals, name
 from tidemill.records import KIND_DELETE, KIND_UPDATE
 from tidemill.sinks.mysql.merge import Change, Writes, merged
 from tidemill.sinks.mysql.session import LENIENT, STRICT
@@ -35,10 +36,34 @@ class Limits:
         return self if size >= self.bytes else replace(self, bytes=size)
 
 
+class NamedColumn(Protocol):
+    """A column: its name, and MySQL's code of its type."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tp(self) -> int: ...
+
+
+class WrittenTable(Protocol):
+    """What statements need of a table; see `SqlTable`."""
+
+    @property
+    def schema(self) -> str: ...
+    @property
+    def table(self) -> str: ...
+    @property
+    def has_key(self) -> bool: ...
+    @property
+    def columns(self) -> Sequence[NamedColumn]: ...
+    @property
+    def key(self) -> Sequence[NamedColumn]: ...
+
+
 class TableStatements:
     """The statements of one table version."""
 
-    def __init__(self, table: SqlTable) -> None:
+    def __init__(self, table: WrittenTable) -> None:
         self.name = f"{name(table.schema)}.{name(table.table)}".encode()
         self.has_key, self.one_column = table.has_key, table.has_key and len(table.key) == 1
         self._has_floats = any(column.tp == MySQLType.FLOAT for column in table.columns)

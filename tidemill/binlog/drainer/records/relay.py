@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import tzinfo
 from pathlib import Path
 
-from tidemill.binlog.drainer.files import RecordFiles
+from tidemill.binlog.drainer.records.files import NAME, RecordFiles
+from tidemill.binlog.drainer.records.replaying import told_in
 from tidemill.binlog.outputs import slave
+from tidemill.binlog.outputs.named import Told
+from tidemill.binlog.outputs.reading import decode_slave
 from tidemill.binlog.outputs.transactions import Entry
-
-FULL = 10 << 20
 
 
 class RelayLog:
@@ -32,3 +34,9 @@ class RelayLog:
     def close(self) -> None:
         """Close the file."""
         self._files.close()
+
+
+def relayed(folder: Path, zone: tzinfo) -> Iterator[Told]:
+    """Yield what a relay log tells that nobody writes. Raises MalformedMessage naming file and offset."""
+    paths = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name)) if folder.is_dir() else []
+    return told_in(paths, decode_slave, zone, torn=True)

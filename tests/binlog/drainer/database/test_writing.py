@@ -1,0 +1,152 @@
+"""The outlet of databases against a real MariaDB: workers, merging, DDLs, the position."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+import pytest
+
+from tests.support.binlog.effects import differing, entries, rows_of, upstream
+from tests.support.servers.mariadb import MariaDb
+from tidemill.binlog.ddls import Ddl
+from tidemill.binlog.drainer.outlets import Outlet, open_outlet
+from tidemill.binlog.drainer.savepoint import Position
+from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
+from tidemill.binlog.messages import MutationType
+from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges, Transaction
+from tidemill.binlog.rows import Image, RowChange
+from tidemill.errors import SinkError
+from tidemill.tidb.datums import Datum, DatumFlag
+from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.tracking.versions import TableVersion
+
+CLUSTER = 7
+INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
+_COLUMNS = [
+    {"id": n, "name": {"O": name, "L": name}, "offset": n - 1, "state": 5, "type": {"Tp": 3, "Flag": flag, "Flen": 11, "Charset": "binary"}}
+    for n, name, flag in ((1, "id", 4099), (2, "v", 0))
+]
+INFO = TableInfo.from_json({"id": 50, "name": {"O": "t", "L": "t"}, "state": 5, "pk_is_handle": True, "cols": _COLUMNS})
+VERSION = TableVersion("d", 2, INFO, (50,), 0)
+
+
+def outlet(db: MariaDb, *, to: dict[str, Any] | None = None, **settings: Any) -> Outlet:
+    place = Downstream(host="127.0.0.1", port=db.port, **(to or {}))
+    return open_outlet(DrainerSettings(db_type="mysql", to=place, **settings), CLUSTER, UTC)
+
+
+def image(key: int, value: int) -> Image:
+    return {1: Datum(DatumFlag.VARINT, key), 2: Datum(DatumFlag.VARINT, value)}
+
+
+def transaction(ts: int, *rows: RowChange) -> Transaction:
+    return Transaction(ts - 1, ts, (TableChanges(VERSION, rows),))
+
+
+def ddl(ts: int, query: str, schema: str = "d") -> DdlBinlog:
+    return DdlBinlog(ts, Ddl(schema, "t", query, query.startswith("CREATE DATABASE")))
+
+
+MADE: list[Entry] = [ddl(1, "CREATE DATABASE d"), ddl(2, "CREATE TABLE t (id INT PRIMARY KEY, v INT)")]
+
+MANNERS: list[dict[str, Any]] = [
+    {"worker_count": 1},
+    {"worker_count": 8, "txn_batch": 3},
+    {"worker_count": 8, "txn_batch": 20, "to": {"merge": True}},
+    {"worker_count": 1, "txn_batch": 20, "to": {"merge": True}},
+    {"worker_count": 8, "enable_dispatch": False},
+]
+
+
+@pytest.mark.slow
+def test_every_manner_gives_the_rows_that_the_real_drainer_wrote(mariadb: MariaDb) -> None:
+    want, taken = upstream(mariadb)
+    found = entries()[1]
+    for manner in MANNERS:
+        mariadb.clear()
+        made = outlet(mariadb, **manner)
+        made.write([found[ts] for ts in sorted(taken)])
+        made.close()
+        assert differing(want, rows_of(mariadb)) == set(), manner
+    assert len(want) > 45
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_examples_c_and_d_in_a_database(mariadb: MariaDb, manner: dict[str, Any]) -> None:
+    """(c) 3 becomes 4, 2 becomes 5, 3 is deleted, which was inserted again; (d) 1 is deleted and replaced: it is there at the end."""
+    mariadb.clear()
+    made = outlet(mariadb, **manner)
+    made.write(
+        [
+            *MADE,
+            transaction(3, *(RowChange(INSERT, None, image(n, n)) for n in (1, 2, 3))),
+            transaction(4, RowChange(UPDATE, image(3, 3), image(4, 3)), RowChange(INSERT, None, image(3, 9))),
+            transaction(5, RowChange(UPDATE, image(2, 2), image(5, 2)), RowChange(DELETE, image(3, 9), None)),
+            transaction(6, RowChange(DELETE, image(1, 1), None), RowChange(INSERT, None, image(1, 7))),
+        ]
+    )
+    made.close()
+    assert mariadb.rows("SELECT id, v FROM d.t ORDER BY id") == [(1, 7), (4, 3), (5, 2)]
+
+
+def test_a_ddl_runs_alone_between_rows_of_many_workers(mariadb: MariaDb) -> None:
+    mariadb.clear()
+    made = outlet(mariadb, worker_count=4, txn_batch=1)
+    rows = [RowChange(INSERT, None, image(n, n)) for n in range(40)]
+    update = transaction(5, RowChange(UPDATE, image(7, 7), image(7, 0)))
+    made.write([*MADE, transaction(3, *rows), ddl(4, "UPDATE t SET v = v + 1000"), update])
+    made.close()
+    assert mariadb.rows("SELECT COUNT(*), SUM(v) FROM d.t") == [(40, sum(range(40)) + 40 * 1000 - 1007)]
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_a_transaction_that_fails_is_an_error_before_any_position_is_written(mariadb: MariaDb, manner: dict[str, Any]) -> None:
+    mariadb.clear()
+    made = outlet(mariadb, **manner)
+    made.write(MADE)
+    mariadb.run("CREATE TRIGGER d.no BEFORE INSERT ON d.t FOR EACH ROW IF NEW.v = 66 THEN SIGNAL SQLSTATE '45000'; END IF")
+    made.save(Position(3))
+    with pytest.raises(SinkError, match="1644"):
+        made.write([transaction(4, *(RowChange(INSERT, None, image(n, n)) for n in range(60, 70)))])
+    assert made.load() == Position(3)
+    made.close()
+
+
+def test_with_one_worker_a_transaction_that_fails_leaves_nothing(mariadb: MariaDb) -> None:
+    mariadb.clear()
+    made = outlet(mariadb, txn_batch=2)
+    made.write(MADE)
+    mariadb.run("CREATE TRIGGER d.no BEFORE INSERT ON d.t FOR EACH ROW IF NEW.v = 66 THEN SIGNAL SQLSTATE '45000'; END IF")
+    with pytest.raises(SinkError, match="1644"):
+        made.write(
+            [
+                transaction(4, *(RowChange(INSERT, None, image(n, n)) for n in (1, 2))),
+                transaction(5, *(RowChange(INSERT, None, image(n, n)) for n in (64, 65, 66))),
+            ]
+        )
+    made.close()
+    assert mariadb.rows("SELECT id FROM d.t ORDER BY id") == [(1,), (2,)]
+
+
+def test_a_row_that_is_there_already_is_replaced(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind the first minutes: the second attempt replaces."""
+    monkeypatch.setattr("tidemill.binlog.drainer.mysql.SAFE_S", 0.0)
+    mariadb.clear()
+    made = outlet(mariadb)
+    made.write(MADE)
+    mariadb.run("INSERT INTO d.t VALUES (1, 5)")
+    made.write([transaction(4, RowChange(INSERT, None, image(1, 6)), RowChange(INSERT, None, image(2, 6)))])
+    made.close()
+    assert mariadb.rows("SELECT id, v FROM d.t ORDER BY id") == [(1, 6), (2, 6)]
+
+
+def test_a_connection_that_is_ended_is_made_again(mariadb: MariaDb) -> None:
+    mariadb.clear()
+    made = outlet(mariadb, worker_count=2, txn_batch=1)
+    made.write([*MADE, transaction(3, *(RowChange(INSERT, None, image(n, n)) for n in range(10)))])
+    for (number,) in mariadb.rows("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command = 'Sleep'"):
+        mariadb.run(f"KILL {number}")
+    made.write([transaction(4, *(RowChange(DELETE, image(n, n), None) for n in range(10))), ddl(5, "ALTER TABLE t ADD w INT")])
+    made.close()
+    assert mariadb.rows("SELECT COUNT(*) FROM d.t") == [(0,)]

@@ -1,0 +1,153 @@
+"""A database downstream: a connection for DDLs and questions, tried again where that helps, beside those that write rows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tidemill.binlog.drainer.database.applying import RETRY_S, TRIES, Applier, Manner
+from tidemill.binlog.drainer.database.tables import Tables
+from tidemill.binlog.outputs.named import KnownTable, NamedRows
+from tidemill.binlog.outputs.writes import RowWrite, Work
+from tidemill.config.database import MysqlOptions
+from tidemill.errors import SchemaError, SinkUnavailable
+from tidemill.sinks.mysql import dialect
+from tidemill.sinks.mysql.codes import Fate
+from tidemill.sinks.mysql.connection import Connection, ServerFault
+from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tso import describe
+
+DONE_BEFORE = frozenset({1007, 1008, 1049, 1050, 1051, 1054, 1060, 1061, 1091, 1146})
+"""What a database answers to a DDL that was run before."""
+NOT_UNDERSTOOD = frozenset({1064, 1235, 1273, 1115})
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What sessions are set to. `params`: session variables and their values as SQL; `zone` counts for DDLs only: rows come in UTC."""
+
+    sql_mode: str = ""
+    params: tuple[tuple[str, str], ...] = ()
+    zone: str = ""
+
+    def prepare(self, connection: Connection) -> None:
+        """Set a session up. Raises ServerFault."""
+        connection.run("SET SESSION sql_mode = %s", self.sql_mode)
+        for name, value in self.params:
+            connection.run(f"SET SESSION {name} = {value}")
+
+
+class Database:
+    """Not safe for threads. Raises SinkError where a retry does not help, SinkUnavailable where it was tried for long."""
+
+    def __init__(self, options: MysqlOptions, session: Session, manner: Manner, mark: Callable[[int], bytes] | None = None) -> None:
+        self._options, self._session, self._manner = options, session, manner
+        self._ending = threading.Event()
+        self._connection: Connection | None = None
+        self.where = f"{options.host}:{options.port}"
+        self._applier = Applier(options, manner, session.prepare, mark)
+        self._tables = Tables(self.open)
+
+    def open(self) -> Connection:
+        """Return the open connection. Raises ServerFault."""
+        if self._connection is None:
+            connection = Connection(self._options)
+            try:
+                self._session.prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def retrying(self, what: str, work: Callable[[], object]) -> None:
+        """Call until it works."""
+        for number in range(1, TRIES + 1):
+            try:
+                work()
+                return
+            except ServerFault as fault:
+                self._drop()
+                if fault.fate in (Fate.FAIL, Fate.SPLIT):
+                    raise fault.error(f"{self.where}: {what}") from None
+                if number == TRIES or self._ending.wait(RETRY_S):
+                    raise SinkUnavailable(f"{self.where}: {what}: {fault} (try {number})") from None
+                _log.warning("%s: %s: %s: trying again", self.where, what, fault)
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def write(self, works: Sequence[Work], *, safe: bool) -> None:
+        """Write rows and commit them; see `Applier`. Raises MalformedRow."""
+        if works:
+            self._applier.write(works, safe=safe)
+
+    def ddl(self, commit_ts: int, schema: str, query: str, hint: str = "") -> None:
+        """Run a DDL. `schema`: the database to be in; empty: none. One that was run before is taken as done."""
+
+        def run() -> None:
+            connection = self.open()
+            connection.run("SET SESSION autocommit = 1")
+            if self._session.zone:
+                connection.run(f"SET SESSION time_zone = {self._session.zone}")
+            try:
+                if schema:
+                    connection.run(f"USE {quote_name(schema)}")
+                _execute(connection, query)
+            except ServerFault as fault:
+                if fault.code not in DONE_BEFORE:
+                    raise
+                _log.warning("DDL at %s: %s: it is taken as done: %s", describe(commit_ts), fault, query)
+            connection.run("SET SESSION autocommit = 0")
+
+        self.retrying(f"DDL at {describe(commit_ts)}{hint}", run)
+        self._tables.forget()
+
+    def find(self, schema: str, table: str) -> KnownTable | None:
+        """Return a table; None: it is not there."""
+        found: list[KnownTable | None] = []
+        self.retrying(f"table {schema}.{table}", lambda: found.append(self._tables.find(schema, table)))
+        return found[-1]
+
+    def work(self, told: NamedRows, *, changed_since: bool = False) -> Work:
+        """Return the writes of a transaction as a message tells it. Raises SchemaError for a table or column that is not there.
+
+        `changed_since`: DDLs that follow may have been run already, so that what is not there is left out.
+        """
+        rows: list[RowWrite] = []
+        for row in told.rows:
+            known = self.find(row.schema, row.table)
+            if known is None and changed_since:
+                continue
+            if known is None:
+                raise SchemaError(
+                    f"{self.where}: the transaction at {describe(told.commit_ts)} has rows of {row.schema}.{row.table}, which is not there",
+                    hint="Make the table as it was upstream at that time, or leave it out with the filters.",
+                )
+            rows.append(known.write(known.known(row) if changed_since else row, hashed=self._manner.divided))
+        return Work(told.commit_ts, len(rows), lambda: iter(rows))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._ending.set()
+        self._applier.close()
+        self._drop()
+
+
+def _execute(connection: Connection, query: str) -> None:
+    """Run a DDL as it is; where the database does not understand it, as its dialect says it."""
+    try:
+        connection.run(query)
+    except ServerFault as fault:
+        other, told = dialect.rewritten(query, connection.server)
+        if fault.code not in NOT_UNDERSTOOD or not told:
+            raise
+        _log.warning("a DDL is rewritten, %s: %s", ", ".join(told), query)
+        if other:
+            connection.run(other)

@@ -1,0 +1,52 @@
+"""Rows of a transaction downstream → statements; merged: of each row only its last change, many rows in a statement. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tidemill.binlog.outputs.sql import statements
+from tidemill.binlog.outputs.writes import RowWrite, Target
+from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE
+from tidemill.sinks.mysql.merge import Change
+from tidemill.sinks.mysql.statements import Limits, TableStatements
+
+
+def plain_statements(rows: Iterable[RowWrite], *, safe: bool) -> Iterator[bytes]:
+    """Yield the statements of each row, in order."""
+    for row in rows:
+        for text in statements(row, safe=safe):
+            yield text.encode("utf-8", "surrogateescape")
+
+
+def merged_statements(rows: Iterable[RowWrite], limits: Limits, *, safe: bool) -> Iterator[bytes]:
+    """Yield statements after which every table is as after all rows: for each table with a key DELETEs, then REPLACEs, which may be run
+    again. The rows of other tables are written one by one, in order."""
+    tables: dict[Target, list[RowWrite]] = {}
+    for row in rows:
+        tables.setdefault(row.target, []).append(row)
+    for target, own in tables.items():
+        if target.has_key:
+            changes = [change for row in own for change in _changes(row)]
+            yield from TableStatements(target).of_changes(changes, limits, safe=True)
+        else:
+            yield from plain_statements(own, safe=safe)
+
+
+def _changes(row: RowWrite) -> Iterator[Change]:
+    """An update that changes the key is a delete and an insert."""
+    old = None if row.old is None else _key(row.target, row.key_of(row.old))
+    if row.new is None:
+        assert old is not None
+        yield Change(KIND_DELETE, old, b"")
+        return
+    new, text = _key(row.target, row.key_of(row.new)), ",".join(row.new).encode("utf-8", "surrogateescape")
+    if old is not None and old != new:
+        yield Change(KIND_DELETE, old, b"")
+    yield Change(KIND_UPDATE if old == new else KIND_INSERT, new, text)
+
+
+def _key(target: Target, key: Sequence[str]) -> bytes:
+    """A literal if the key is one column, else a condition."""
+    if len(key) == 1:
+        return key[0].encode()
+    return " AND ".join(f"{target.names[place]} = {text}" for place, text in zip(target.finding, key, strict=True)).encode()

@@ -150,3 +150,14 @@ def test_a_connection_that_is_ended_is_made_again(mariadb: MariaDb) -> None:
     made.write([transaction(4, *(RowChange(DELETE, image(n, n), None) for n in range(10))), ddl(5, "ALTER TABLE t ADD w INT")])
     made.close()
     assert mariadb.rows("SELECT COUNT(*) FROM d.t") == [(0,)]
+
+
+@pytest.mark.parametrize("mode", ["", "STRICT_TRANS_TABLES"])
+def test_0_in_an_auto_increment_column_stays(mariadb: MariaDb, mode: str) -> None:
+    mariadb.clear()
+    made = outlet(mariadb, sql_mode=mode)
+    made.write(
+        [MADE[0], ddl(2, "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)"), transaction(3, RowChange(INSERT, None, image(0, 1)))]
+    )
+    made.close()
+    assert mariadb.rows("SELECT id, v FROM d.t") == [(0, 1)]

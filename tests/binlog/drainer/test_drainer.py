@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -18,7 +19,7 @@ from tidemill import tso
 from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
-from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritten, TableMutation, fake
+from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritten, TableMutation, fake, read_prewritten
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
 from tidemill.binlog.outputs.frames import payloads
 from tidemill.binlog.registry.client import Registry
@@ -38,10 +39,22 @@ TABLE = {
 }  # fmt: skip
 
 
+MARKS = {
+    "id": 51, "name": {"O": "_drainer_repl_mark", "L": "_drainer_repl_mark"}, "state": 5,
+    "cols": [
+        {"id": n, "name": {"O": name, "L": name}, "offset": n - 1, "state": 5, "type": {**_INT, "Tp": 8, "Flag": 0}}
+        for n, name in enumerate(("id", "channel_id", "val"), 1)
+    ],
+}  # fmt: skip
+
+
 def kv() -> list[str]:
-    """The meta keys of a cluster with the table test.t."""
-    database = {"id": 2, "db_name": {"O": "test", "L": "test"}, "charset": "utf8mb4", "collate": "utf8mb4_bin", "state": 5}
-    pairs = ((keys.db_key(2), database), (keys.table_key(2, 50), TABLE))
+    """The meta keys of a cluster with the table test.t, and with that of a Drainer's marks."""
+    one, two = (
+        {"id": n, "db_name": {"O": name, "L": name}, "charset": "utf8mb4", "collate": "utf8mb4_bin", "state": 5}
+        for n, name in ((2, "test"), (3, "retl"))
+    )
+    pairs = ((keys.db_key(2), one), (keys.table_key(2, 50), TABLE), (keys.db_key(3), two), (keys.table_key(3, 51), MARKS))
     return [json.dumps({"key_hex": key.hex(), "value_text": json.dumps(value), "commit_ts": BEGIN - 10}) for key, value in pairs]
 
 
@@ -49,6 +62,18 @@ def inserted(commit_ts: int, row: int, table_id: int = 50) -> Binlog:
     """A transaction of one row."""
     mutation = TableMutation(table_id, inserted=(encode_datum(Datum(DatumFlag.VARINT, row)) + b"\0",), sequence=(MutationType.INSERT,))
     return Binlog(BinlogType.COMMIT, commit_ts - 1, commit_ts, b"k", Prewritten(1, (mutation,)).encode())
+
+
+def marked(binlog: Binlog, channel: int) -> Binlog:
+    """A transaction that a Drainer made, of this channel."""
+
+    def row(value: int) -> bytes:
+        pairs = ((1, 0), (2, channel), (3, value))
+        return b"".join(encode_datum(Datum(DatumFlag.VARINT, number)) for pair in pairs for number in pair)
+
+    mark = TableMutation(51, updated=(row(1) + row(2),), sequence=(MutationType.UPDATE,))
+    found = read_prewritten(binlog.prewrite_value)
+    return replace(binlog, prewrite_value=Prewritten(1, (*found.mutations, mark)).encode())
 
 
 @dataclass
@@ -90,6 +115,7 @@ class World:
         self.folder, self.playground, self.pd = folder, playground, pd
         self.registry = Registry(pd)
         self.servers: list[grpc.aio.Server] = []
+        self.more: dict[str, Any] = {}
         self.drainer = self.make()
 
     def make(self) -> Drainer:
@@ -97,7 +123,16 @@ class World:
         address = self.playground.pd_address
         return Drainer(
             DrainerSettings(
-                "127.0.0.1:0", "127.0.0.1:1", f"http://{address}", str(self.folder / "data"), "d1", 60.0, BEGIN, db_type="file", to=to
+                "127.0.0.1:0",
+                "127.0.0.1:1",
+                f"http://{address}",
+                str(self.folder / "data"),
+                "d1",
+                60.0,
+                BEGIN,
+                db_type="file",
+                to=to,
+                **self.more,
             )
         )
 
@@ -259,5 +294,20 @@ def test_a_pump_of_another_cluster_stops_the_drainer(tmp_path: Path) -> None:
         with pytest.raises(ClusterMismatch, match="p1"):
             async with w.running():
                 await until(lambda: not w.drainer.alive)
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"), [({}, [10, 20, 30]), ({"loopback_control": True, "channel_id": 5, "do_schemas": ("test",)}, [10, 30])]
+)
+def test_what_a_drainer_of_the_own_channel_wrote_does_not_go_back(tmp_path: Path, settings: dict[str, Any], want: list[int]) -> None:
+    async def test(w: World) -> None:
+        w.more = settings
+        binlogs = inserted(BEGIN + 10, 1), marked(inserted(BEGIN + 20, 2), 5), marked(inserted(BEGIN + 30, 3), 6)
+        await w.pump("p1", *binlogs, fake(BEGIN + 40))
+        async with w.running() as drainer:
+            await until(lambda: drainer.done_ts == BEGIN + 40)
+        assert w.stamps() == want
 
     run(test, tmp_path)

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,28 @@ from tidemill.binlog.drainer.destination import Forms
 from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
-from tidemill.binlog.messages import fake
+from tidemill.binlog.messages import Binlog, MutationType, Prewritten, TableMutation, fake, read_prewritten
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
 from tidemill.binlog.outputs.frames import payloads
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.errors import ClusterMismatch, SchemaError
 from tidemill.playground.server import Playground
+from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
 from tidemill.wire import pb_binlog_pb2, pump_pb2
 
 PAGE = Path(__file__).parents[3] / "docs/binlog/drainer.md"
+
+
+def marked(binlog: Binlog, channel: int) -> Binlog:
+    """A transaction that a Drainer made, of this channel."""
+
+    def row(value: int) -> bytes:
+        pairs = ((1, 0), (2, channel), (3, value))
+        return b"".join(encode_datum(Datum(DatumFlag.VARINT, number)) for pair in pairs for number in pair)
+
+    mark = TableMutation(51, updated=(row(1) + row(2),), sequence=(MutationType.UPDATE,))
+    found = read_prewritten(binlog.prewrite_value)
+    return replace(binlog, prewrite_value=Prewritten(1, (*found.mutations, mark)).encode())
 
 
 class World(PumpWorld):
@@ -34,14 +48,15 @@ class World(PumpWorld):
 
     def __init__(self, folder: Path, playground: Playground, pd: PdClient) -> None:
         super().__init__(folder, playground, pd)
+        self.more: dict[str, Any] = {}
         self.drainer = self.make()
 
     def make(self) -> Drainer[Any]:
         to = Downstream(dir=str(self.folder / "out"))
         address = self.playground.pd_address
-        settings = DrainerSettings(
-            "127.0.0.1:0", "127.0.0.1:1", f"http://{address}", str(self.folder / "data"), "d1", 60.0, BEGIN, db_type="file", to=to
-        )
+        data = str(self.folder / "data")
+        settings = DrainerSettings("127.0.0.1:0", "127.0.0.1:1", f"http://{address}", data, "d1", 60.0, BEGIN, db_type="file", to=to)
+        settings = replace(settings, **self.more)
         return Drainer(settings, Forms(settings))
 
     def stamps(self) -> list[int]:
@@ -170,5 +185,20 @@ def test_a_pump_of_another_cluster_stops_the_drainer(tmp_path: Path) -> None:
         with pytest.raises(ClusterMismatch, match="p1"):
             async with w.running():
                 await until(lambda: not w.drainer.alive)
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"), [({}, [10, 20, 30]), ({"loopback_control": True, "channel_id": 5, "do_schemas": ("test",)}, [10, 30])]
+)
+def test_what_a_drainer_of_the_own_channel_wrote_does_not_go_back(tmp_path: Path, settings: dict[str, Any], want: list[int]) -> None:
+    async def test(w: World) -> None:
+        w.more = settings
+        binlogs = inserted(BEGIN + 10, 1), marked(inserted(BEGIN + 20, 2), 5), marked(inserted(BEGIN + 30, 3), 6)
+        await w.pump("p1", *binlogs, fake(BEGIN + 40))
+        async with w.running() as drainer:
+            await until(lambda: drainer.done_ts == BEGIN + 40)
+        assert w.stamps() == want
 
     run(test, tmp_path)

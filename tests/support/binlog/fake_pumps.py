@@ -30,10 +30,22 @@ TABLE = {
 }  # fmt: skip
 
 
+MARKS = {
+    "id": 51, "name": {"O": "_drainer_repl_mark", "L": "_drainer_repl_mark"}, "state": 5,
+    "cols": [
+        {"id": n, "name": {"O": name, "L": name}, "offset": n - 1, "state": 5, "type": {**_INT, "Tp": 8, "Flag": 0}}
+        for n, name in enumerate(("id", "channel_id", "val"), 1)
+    ],
+}  # fmt: skip
+
+
 def kv() -> list[str]:
-    """The meta keys of a cluster with the table test.t."""
-    database = {"id": 2, "db_name": {"O": "test", "L": "test"}, "charset": "utf8mb4", "collate": "utf8mb4_bin", "state": 5}
-    pairs = ((keys.db_key(2), database), (keys.table_key(2, 50), TABLE))
+    """The meta keys of a cluster with the table test.t, and with that of a Drainer's marks."""
+    one, two = (
+        {"id": n, "db_name": {"O": name, "L": name}, "charset": "utf8mb4", "collate": "utf8mb4_bin", "state": 5}
+        for n, name in ((2, "test"), (3, "retl"))
+    )
+    pairs = ((keys.db_key(2), one), (keys.table_key(2, 50), TABLE), (keys.db_key(3), two), (keys.table_key(3, 51), MARKS))
     return [json.dumps({"key_hex": key.hex(), "value_text": json.dumps(value), "commit_ts": BEGIN - 10}) for key, value in pairs]
 
 

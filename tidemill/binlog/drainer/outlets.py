@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import tzinfo
 from pathlib import Path
 from typing import Protocol
@@ -22,7 +23,7 @@ from tidemill.config.database import MysqlOptions
 
 
 class Writing(Protocol):
-    """Takes what is delivered, in order. Its calls come one at a time, from any thread, and may block."""
+    """Takes what is delivered, in order. Its calls come one at a time (but for `close`), from any thread, and may block."""
 
     def write(self, entries: list[Entry]) -> None:
         """Take entries. Raises SinkError, OSError."""
@@ -48,21 +49,33 @@ class Places(Protocol):
 
 
 class Outlet:
-    """A downstream, and how far it is."""
+    """A downstream, and how far it is. Safe for threads: a Drainer that is asked to end while entries are written waits for them."""
 
     def __init__(self, writing: Writing, places: Places, picking: Picking) -> None:
         self._writing, self._places, self._picking = writing, places, picking
-        self.flush, self.load, self.save = writing.flush, places.load, places.save
+        self._turn = threading.Lock()
+        self.load = places.load
 
     def write(self, entries: list[Entry]) -> None:
         """Take entries; those that are left out are passed over. Raises SinkError, OSError."""
         if self._picking.is_needed:
             entries = [one for one in map(self._picking.picked, entries) if one is not None]
-        if entries:
-            self._writing.write(entries)
+        with self._turn:
+            if entries:
+                self._writing.write(entries)
+
+    def flush(self) -> None:
+        """Return when all that was taken is kept downstream. Raises SinkError, OSError."""
+        with self._turn:
+            self._writing.flush()
+
+    def save(self, position: Position) -> None:
+        """Keep how far everything is delivered. Raises SinkError, OSError."""
+        with self._turn:
+            self._places.save(position)
 
     def close(self) -> None:
-        """Let go of all."""
+        """Let go of all, also of what is being written."""
         self._places.close()
         self._writing.close()
 

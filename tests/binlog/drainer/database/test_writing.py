@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC
 from typing import Any
 
@@ -150,3 +151,67 @@ def test_a_connection_that_is_ended_is_made_again(mariadb: MariaDb) -> None:
     made.write([transaction(4, *(RowChange(DELETE, image(n, n), None) for n in range(10))), ddl(5, "ALTER TABLE t ADD w INT")])
     made.close()
     assert mariadb.rows("SELECT COUNT(*) FROM d.t") == [(0,)]
+
+
+@pytest.mark.parametrize("mode", ["", "STRICT_TRANS_TABLES"])
+def test_0_in_an_auto_increment_column_stays(mariadb: MariaDb, mode: str) -> None:
+    mariadb.clear()
+    made = outlet(mariadb, sql_mode=mode)
+    made.write(
+        [MADE[0], ddl(2, "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)"), transaction(3, RowChange(INSERT, None, image(0, 1)))]
+    )
+    made.close()
+    assert mariadb.rows("SELECT id, v FROM d.t") == [(0, 1)]
+
+
+_UNIQUE = {"id": 1, "idx_name": {"O": "v", "L": "v"}, "idx_cols": [{"name": {"O": "v", "L": "v"}, "offset": 1, "length": -1}], "state": 5}
+TWO_KEYS = TableInfo.from_json(
+    {
+        "id": 51,
+        "name": {"O": "u", "L": "u"},
+        "state": 5,
+        "pk_is_handle": True,
+        "cols": _COLUMNS,
+        "index_info": [{**_UNIQUE, "is_unique": True}],
+    }
+)
+
+
+def history(rng: random.Random, count: int) -> tuple[list[Entry], dict[int, int]]:
+    """Transactions that an upstream with two unique keys may have run, where values go from row to row, and its rows afterwards."""
+    rows: dict[int, int] = {}
+    found: list[Entry] = []
+    for ts in range(10, 10 + count):
+        changes: list[RowChange] = []
+        for _ in range(rng.randrange(1, 6)):
+            key, value = rng.randrange(90), rng.randrange(90)
+            if value in rows.values() and rows.get(key) != value:
+                other = next(one for one, held in rows.items() if held == value)
+                changes.append(RowChange(DELETE, image(other, rows.pop(other)), None))
+            if key in rows and rng.random() < 0.3:
+                changes.append(RowChange(DELETE, image(key, rows.pop(key)), None))
+            elif key in rows:
+                changes.append(RowChange(UPDATE, image(key, rows[key]), image(key, value)))
+                rows[key] = value
+            else:
+                changes.append(RowChange(INSERT, None, image(key, value)))
+                rows[key] = value
+        found.append(Transaction(ts - 1, ts, (TableChanges(TableVersion("d", 2, TWO_KEYS, (51,), 0), tuple(changes)),)))
+    return found, rows
+
+
+@pytest.mark.parametrize("safe_s", [0.0, 300.0])
+@pytest.mark.parametrize("manner", MANNERS)
+def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstream(
+    mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch, manner: dict[str, Any], safe_s: float
+) -> None:
+    monkeypatch.setattr("tidemill.binlog.drainer.mysql.SAFE_S", safe_s)
+    rng = random.Random(str(manner))
+    mariadb.clear()
+    made = outlet(mariadb, **manner)
+    made.write([MADE[0], ddl(2, "CREATE TABLE u (id INT PRIMARY KEY, v INT, UNIQUE (v))")])
+    found, rows = history(rng, 120)
+    for at in range(0, len(found), 40):
+        made.write(found[at : at + 40])
+    made.close()
+    assert dict(mariadb.rows("SELECT id, v FROM d.u")) == rows

@@ -21,6 +21,7 @@ from tidemill.tso import describe
 
 DONE_BEFORE = frozenset({1007, 1008, 1049, 1050, 1051, 1054, 1060, 1061, 1091, 1146})
 """What a database answers to a DDL that was run before."""
+KEEPING = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 NOT_UNDERSTOOD = frozenset({1064, 1235, 1273, 1115})
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,11 @@ class Session:
     sql_mode: str = ""
     params: tuple[tuple[str, str], ...] = ()
     zone: str = ""
+
+    def prepare_rows(self, connection: Connection) -> None:
+        """Set a session up that writes rows: 0 in an AUTO_INCREMENT column and dates of no calendar stay. Raises ServerFault."""
+        self.prepare(connection)
+        connection.run("SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, ''), %s)", KEEPING)
 
     def prepare(self, connection: Connection) -> None:
         """Set a session up. Raises ServerFault."""
@@ -49,7 +55,7 @@ class Database:
         self._ending = threading.Event()
         self._connection: Connection | None = None
         self.where = f"{options.host}:{options.port}"
-        self._applier = Applier(options, manner, session.prepare, mark)
+        self._applier = Applier(options, manner, session.prepare_rows, mark)
         self._tables = Tables(self.open)
 
     def open(self) -> Connection:

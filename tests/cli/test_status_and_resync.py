@@ -202,3 +202,17 @@ def test_causes_stand_before_what_waits_for_them() -> None:
     assert first.startswith("held up    partition 3: shop.orders (293)")
     assert second.startswith("held up    partition 3: shop.users (114)")
     assert third.startswith("held up    schema,")
+
+
+def test_a_capture_of_binlogs_tells_of_its_pumps() -> None:
+    told = {
+        "PumpPos": {"p2": 458752000000000050, "p1": 458752000000000090},
+        "HeldBy": {"Pump": "p2", "TS": 458752000000000050, "LagSeconds": 42.4},
+        "Waits": "DDL job 7 is not in TiKV's history yet",
+        "Problems": {"p2": "UNAVAILABLE refused"},
+    }
+    lines = status_verb.binlog_lines(told)
+    assert lines[0].startswith("Pump       p1 at 458752000000000090")
+    assert lines[1].endswith(": UNAVAILABLE refused")
+    assert lines[2:] == ["held by    Pump p2, which is 42 s behind", "waits      DDL job 7 is not in TiKV's history yet"]
+    assert status_verb.binlog_lines({}) == []

@@ -34,6 +34,7 @@ RUN, DELIVERY = "status.json", "delivery.json"
 LIVING = ("starting", "running", "stopping")
 SILENT = 15.0  # seconds without a new status. A capture writes one each second, a delivery after each batch, which rarely takes longer
 HELD_SHOWN = 10  # tables that are held up
+HELD_PUMP_S = 10.0  # a Pump without writes tells its time every 3 s
 SCHEMA = "schema"  # the label of the meta keys in the status
 HELD = 10.0  # seconds: some region is always the slowest; it is named only if it has not moved for so long
 
@@ -155,6 +156,7 @@ def summary(status: dict[str, Any]) -> list[str]:
         lines.append(f"history    {_history(status)}")
     lines += partition_lines(status)
     lines += [group_line(one) for one in status.get("groups", ())]
+    lines += binlog_lines(status.get("binlog") or {})
     if _is_held(status):
         lines.append(f"held by    {held_by(status['holding'])}")
     lines += held_lines(status.get("held_tables", ()))
@@ -163,6 +165,21 @@ def summary(status: dict[str, Any]) -> list[str]:
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
     return lines + delivered(status["delivery"], status.get("resolved_ts", 0)) if status.get("delivery") else lines
+
+
+def binlog_lines(told: dict[str, Any]) -> list[str]:
+    """Return what a capture of binlogs tells: how far each Pump is, which one holds the log, and what is wrong with one."""
+    problems = told.get("Problems", {})
+    lines = [
+        f"Pump       {name} at {describe(ts)}" + (f": {problems[name]}" if name in problems else "")
+        for name, ts in sorted(told.get("PumpPos", {}).items())
+    ]
+    held = told.get("HeldBy")
+    if held and held["LagSeconds"] >= HELD_PUMP_S:
+        lines.append(f"held by    Pump {held['Pump']}, which is {held['LagSeconds']:.0f} s behind")
+    if told.get("Waits"):
+        lines.append(f"waits      {told['Waits']}")
+    return lines
 
 
 def _counted_since(status: dict[str, Any]) -> str:

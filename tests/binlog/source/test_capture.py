@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.binlog.binlogs import until
 from tests.support.binlog.drained import RecordedSchemas, history, meta_of, recorded, with_fillers
-from tests.support.binlog.fake_pumps import BEGIN, PumpWorld, inserted, world
+from tests.support.binlog.fake_pumps import BEGIN, TABLE, PumpWorld, inserted, kv, world
 from tidemill.binlog.drainer.entries import Reading
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter
 from tidemill.binlog.messages import Binlog, BinlogType, fake
@@ -27,7 +27,8 @@ from tidemill.changelog.history import load_history
 from tidemill.changelog.log_format import Source
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
-from tidemill.errors import LogError
+from tidemill.errors import LogError, SchemaError
+from tidemill.tidb import keys
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.reader import RowReader
@@ -109,6 +110,36 @@ def test_two_pumps_make_one_log_and_a_restart_goes_on_at_its_end(tmp_path: Path)
         assert (status["state"], status["resolved_ts"], status["error"]) == ("stopped", BEGIN + 80, None)
 
     run(test, tmp_path)
+
+
+def test_a_table_that_no_ddl_told_of_is_described_before_its_rows(tmp_path: Path) -> None:
+    later = {"key_hex": keys.table_key(2, 60).hex(), "value_text": json.dumps({**TABLE, "id": 60, "name": {"O": "u", "L": "u"}})}
+
+    async def test(w: PumpWorld) -> None:
+        await w.pump("p1", inserted(BEGIN + 20, 1, table_id=60), inserted(BEGIN + 30, 2, table_id=60), fake(BEGIN + 50))
+        async with running(capture(w)) as made:
+            await until(lambda: made.outlet is not None and made.outlet.resolved_ts == BEGIN + 50)
+
+    run(test, tmp_path, [*kv(), json.dumps({**later, "commit_ts": BEGIN + 5})])
+    schemas = load_history(LogReader(tmp_path / "log"))
+    found = [(row["commit_ts"] - BEGIN, schemas.snapshot(row["commit_ts"] - 1).by_physical[60].table) for row in rows_of(tmp_path)]
+    assert found == [(20, "u"), (30, "u")]
+    assert verify(str(tmp_path / "log")).is_whole
+
+
+def test_a_table_that_nobody_knows_ends_the_capture_and_leaves_the_log_whole(tmp_path: Path) -> None:
+    async def test(w: PumpWorld) -> None:
+        await w.pump("p1", inserted(BEGIN + 20, 1), inserted(BEGIN + 30, 2, table_id=99), fake(BEGIN + 50))
+        made = capture(w)
+        with pytest.raises(SchemaError, match="table 99"):
+            async with running(made):
+                await until(lambda: made.drainer is None or not made.drainer.alive)
+        status = json.loads((tmp_path / "data" / "status.json").read_text())
+        assert status["state"] == "failed"
+        assert "table 99" in status["error"]["message"]
+
+    run(test, tmp_path)
+    assert verify(str(tmp_path / "log")).is_whole
 
 
 def test_a_log_of_binlogs_is_not_one_of_tikv(tmp_path: Path) -> None:

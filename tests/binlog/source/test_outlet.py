@@ -1,0 +1,137 @@
+"""What a Drainer writes into a change log: whole, once, in order, whatever comes between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tidemill.binlog.drainer.savepoint import Position
+from tidemill.binlog.records import Record
+from tidemill.binlog.source import outlet as outlet_module
+from tidemill.binlog.source.outlet import LogOutlet
+from tidemill.binlog.source.reading import LogEntry, TableRecords
+from tidemill.changelog.log_format import LogIdentity
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.spread import PARTITION_BY, partition_of
+from tidemill.changelog.storage.retry import StorageRetry
+from tidemill.changelog.verify import verify
+from tidemill.changelog.writer import LogWriter
+from tidemill.errors import DiskLow, LogUnavailable
+from tidemill.tidb.keys import record_key
+
+BEGIN = 1000
+PARTITIONS = 3
+
+
+def opened(folder: Path) -> LogOutlet:
+    if (folder / "log" / "log.json").exists():
+        return LogOutlet(LogWriter.open(folder / "log"), StorageRetry())
+    identity = LogIdentity("1", BEGIN, PARTITIONS, partition_by=PARTITION_BY)
+    return LogOutlet(LogWriter.create(folder / "log", identity, snapshot={}), StorageRetry())
+
+
+def rows_of(*changes: tuple[int, int], ts: int, value: bytes | None = b"v") -> LogEntry:
+    """A transaction of rows (table, handle)."""
+    tables = [
+        TableRecords(table, table, (Record(record_key(table, handle), None if value else b"old", value),)) for table, handle in changes
+    ]
+    return LogEntry(ts - 1, ts, tuple(tables))
+
+
+def logged(folder: Path) -> list[tuple[int, int, bytes]]:
+    """(commit ts, table, key) of all rows."""
+    reader = LogReader(folder / "log")
+    found = []
+    for partition in range(reader.partitions):
+        for interval in reader.chain(partition, reader.start_ts, reader.resolved_ts()):
+            for path in interval.parts:
+                for row in reader.open_segment(path).read_all().to_pylist():
+                    assert partition_of(row["table_id"], PARTITIONS) == partition
+                    found.append((row["commit_ts"], row["table_id"], row["key"]))
+    assert {one.text.partition("which")[2] for one in verify(str(folder / "log")).problems} <= {" the schema history does not know"}
+    return sorted(found)
+
+
+ENTRIES = [rows_of((1, 1), (2, 1), (3, 1), (4, 1), ts=1010), rows_of((2, 2), (4, 2), ts=1020), rows_of((1, 1), ts=1030, value=None)]
+ALL = sorted((e.commit_ts, t.table_id, r.key) for e in ENTRIES for t in e.tables for r in t.records)
+
+
+def test_rows_go_to_the_partitions_of_their_tables(tmp_path: Path) -> None:
+    outlet = opened(tmp_path)
+    outlet.write(ENTRIES)
+    assert outlet.resolved_ts == BEGIN
+    outlet.save(Position(1040))
+    assert (outlet.load(), outlet.rows, outlet.writer.schema.head) == (Position(1040), len(ALL), 1040)
+    outlet.close()
+    assert logged(tmp_path) == ALL
+
+
+@pytest.mark.parametrize("published", range(PARTITIONS + 1))
+def test_a_crash_between_the_folders_loses_and_doubles_nothing(tmp_path: Path, published: int) -> None:
+    outlet = opened(tmp_path)
+    outlet.write(ENTRIES)
+    for partition in range(published):
+        outlet._publish_one(outlet.writer.partition(partition), 1020)
+    outlet.close()
+    again = opened(tmp_path)
+    assert again.load() == Position(BEGIN)
+    again.write(ENTRIES)
+    again.save(Position(1040))
+    again.close()
+    assert logged(tmp_path) == ALL
+
+
+def test_many_rows_are_published_up_to_the_ts_that_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlet_module, "MOST_WAITING", 60)
+    outlet = opened(tmp_path)
+    outlet.write([rows_of((1, handle), ts=1010) for handle in range(9)])
+    assert outlet.resolved_ts == 1009  # more of this ts may come
+    outlet.write([rows_of((1, 9), ts=1010), rows_of((1, 1), ts=1011)])
+    assert outlet.resolved_ts == 1010
+    outlet.save(Position(1011))
+    outlet.close()
+    assert len(logged(tmp_path)) == 11
+
+
+@pytest.mark.parametrize("error", [DiskLow("no room"), LogUnavailable("away")])
+def test_a_storage_that_takes_nothing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(outlet_module, "ROOM_S", 0.001)
+    monkeypatch.setattr("tidemill.changelog.storage.retry.FIRST_S", 0.001)
+    outlet, refused = opened(tmp_path), [error, error]
+    publish = outlet._publish_one
+
+    def reluctant(*given: object) -> None:
+        if refused:
+            raise refused.pop()
+        publish(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LogOutlet, "_publish_one", lambda self, *given: reluctant(*given))
+    outlet.write(ENTRIES)
+    outlet.save(Position(1040))
+    outlet.close()
+    assert (outlet.paused, logged(tmp_path)) == ("", ALL)
+
+
+@pytest.mark.parametrize("error", [DiskLow("no room"), LogUnavailable("away")])
+def test_at_the_end_nothing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    outlet = opened(tmp_path)
+    asked = threading.Event()
+
+    def never(self: LogOutlet, *given: object) -> None:
+        asked.set()
+        raise error
+
+    work: Callable[..., None] = never
+    monkeypatch.setattr(LogOutlet, "_publish_one", work)
+    outlet.write(ENTRIES)
+    saving = threading.Thread(target=outlet.save, args=(Position(1040),), daemon=True)
+    saving.start()
+    assert asked.wait(10)
+    outlet.end()
+    saving.join(10)
+    assert not saving.is_alive()
+    outlet.close()
+    assert opened(tmp_path).load() == Position(BEGIN)

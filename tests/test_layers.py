@@ -66,6 +66,8 @@ STATE_MACHINES = (
     "capture.tikv.regions.ranges",
     "capture.groups.scheduler",
     "capture.groups.messages",
+    "binlog.client.pumps",
+    "binlog.client.tries",
     "binlog.merge",
     "canal.client.batches",
     "canal.client.conversation",

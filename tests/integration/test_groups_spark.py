@@ -10,6 +10,7 @@ import sys
 import venv
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,14 @@ async def capture(playground: Playground, folder: Path, master: str, workers: in
 
 
 def writer(playground: Playground) -> Write:
-    """Writes the next transactions of the session with all DDLs, and returns the last ts."""
+    """Writes the next transactions of the session with all DDLs, as far as there are some left, and returns the ts of the last one."""
     snapshot, transactions = session()
-    playground.cluster.transact(snapshot)
+    last = playground.cluster.transact(snapshot)
     rest = iter(transactions)
 
     def write(count: int) -> int:
-        last = 0
-        for mutations, _ in zip(rest, range(count), strict=False):
+        nonlocal last
+        for mutations in islice(rest, count):
             last = playground.cluster.transact(mutations)
         return last
 
@@ -109,11 +110,10 @@ def writer(playground: Playground) -> Write:
 
 async def written(write: Write, counts: Sequence[int]) -> int:
     """Some at a time, so that the streams have their turns."""
-    last = 0
     for count in counts:
-        last = write(count) or last
+        write(count)
         await asyncio.sleep(0.02)
-    return last
+    return write(0)
 
 
 def equal(playground: Playground, folder: Path) -> None:

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal test test-fast recordings realpd golden chaos chaos-mysql soak cluster outage lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal test test-fast recordings realpd golden chaos chaos-mysql soak cluster outage lint types quick bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch
@@ -70,6 +70,10 @@ lint: setup
 
 types: setup
 	.venv/bin/mypy
+
+# What fails soonest: form, types, layers, wording, links. Run it before every commit.
+quick: lint types
+	$(PYTHON) -m pytest -q tests/docs tests/test_layers.py
 
 bench: setup
 	$(PYTHON) -m bench

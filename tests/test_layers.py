@@ -67,7 +67,7 @@ STATE_MACHINES = (
     "capture.groups.scheduler",
     "capture.groups.messages",
     "binlog.client.pumps",
-    "binlog.client.tries",
+    "binlog.client.attempts",
     "binlog.merge",
     "canal.client.batches",
     "canal.client.conversation",

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tidemill.binlog.client.attempts import Attempt, CommitAttempts, Done, GiveUp, Outcome, PrewriteAttempts, Wait
 from tidemill.binlog.client.options import ClientOptions
 from tidemill.binlog.client.pumps import Pumps
-from tidemill.binlog.client.tries import CommitTries, Done, GiveUp, Outcome, PrewriteTries, Try, Wait
 from tidemill.binlog.messages import Binlog, BinlogType
 from tidemill.binlog.nodes import NodeKind
 from tidemill.binlog.registry.client import Registry
@@ -93,8 +93,8 @@ class PumpClient:
         if binlog.tp is not BinlogType.PREWRITE:
             await self._end(binlog, payload)
             return
-        tries = PrewriteTries(self.pumps, self.options, binlog.start_ts, self._clock())
-        found = await self._run(tries, payload)
+        attempts = PrewriteAttempts(self.pumps, self.options, binlog.start_ts, self._clock())
+        found = await self._run(attempts, payload)
         if isinstance(found, Done):
             self._of[binlog.start_ts] = found.node_id
             return
@@ -108,20 +108,20 @@ class PumpClient:
         node_id = self._of.pop(binlog.start_ts, None)
         if node_id is None:
             return
-        found = await self._run(CommitTries(self.options, node_id, self._clock()), payload)
+        found = await self._run(CommitAttempts(self.options, node_id, self._clock()), payload)
         if isinstance(found, GiveUp):
             _log.warning(
                 "the %s of the transaction of %s is not written, Pump %s asks TiKV for it: %s",
                 *(binlog.tp.name.title(), describe(binlog.start_ts), node_id, found.why),
             )
 
-    async def _run(self, tries: PrewriteTries | CommitTries, payload: bytes) -> Done | GiveUp:
+    async def _run(self, attempts: PrewriteAttempts | CommitAttempts, payload: bytes) -> Done | GiveUp:
         while True:
-            step = tries.next(self._clock())
+            step = attempts.next(self._clock())
             match step:
-                case Try(node_id):
+                case Attempt(node_id):
                     outcome, why = await self._try(node_id, payload)
-                    tries.ended(self._clock(), node_id, outcome, why)
+                    attempts.ended(self._clock(), node_id, outcome, why)
                 case Wait(seconds):
                     await self._sleep(seconds)
                 case Done() | GiveUp():

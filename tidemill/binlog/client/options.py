@@ -25,7 +25,7 @@ class ClientOptions:
     """Times are seconds. `labels`: only Pumps that have all of them are written to."""
 
     strategy: Strategy = Strategy.RANGE
-    write_timeout: float = 15.0  # of one try
+    write_timeout: float = 15.0  # of one attempt
     retry_for: float = 15.0  # a Prewrite, before all Pumps are tried once more
     retry_every: float = 0.1
     commit_for: float = 600.0

@@ -74,8 +74,8 @@ class Pumps:
         return state.node.host if state is not None else None
 
     def choose(self, start_ts: int, retry: int) -> str | None:
-        """Return the Pump for a Prewrite's try, `retry` counted from 0; None where none is online. Where all are passed over, any of them
-        may do."""
+        """Return the Pump for a Prewrite's attempt, `retry` counted from 0; None where none is online. Where all are passed over,
+        any of them may do."""
         chosen = self.available or self.online
         if not chosen:
             return None

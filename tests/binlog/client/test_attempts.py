@@ -1,4 +1,4 @@
-"""The tries of a pump client against the recorded calls of the real one, which met the same faults. Time is a number here."""
+"""The attempts of a pump client against the recorded calls of the real one, which met the same faults. Time is a number here."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.binlog.binlogs import lines
+from tidemill.binlog.client.attempts import Attempt, CommitAttempts, Done, GiveUp, Outcome, PrewriteAttempts, Step, Wait
 from tidemill.binlog.client.options import ClientOptions, Strategy
 from tidemill.binlog.client.pumps import Pumps
-from tidemill.binlog.client.tries import CommitTries, Done, GiveUp, Outcome, PrewriteTries, Step, Try, Wait
 from tidemill.binlog.nodes import Node, NodeState
 
 Answer = Callable[[int], tuple[float, Outcome]]
-"""How long the n-th try takes, and how it ends."""
+"""How long the n-th attempt takes, and how it ends."""
 
 
 def pumps(*names: str, options: ClientOptions | None = None) -> Pumps:
@@ -22,22 +22,24 @@ def pumps(*names: str, options: ClientOptions | None = None) -> Pumps:
     return found
 
 
-def played(tries: PrewriteTries | CommitTries, answer: Answer, upto: float = 1000.0) -> tuple[list[tuple[float, str]], Step, float]:
-    """When each try begins, and where; the end, and when that was."""
+def played(
+    attempts: PrewriteAttempts | CommitAttempts, answer: Answer, upto: float = 1000.0
+) -> tuple[list[tuple[float, str]], Step, float]:
+    """When each attempt begins, and where; the end, and when that was."""
     now, calls = 0.0, []
     while now < upto:
-        step = tries.next(now)
+        step = attempts.next(now)
         match step:
-            case Try(node_id):
+            case Attempt(node_id):
                 seconds, outcome = answer(len(calls))
                 calls.append((now, node_id))
                 now += seconds
-                tries.ended(now, node_id, outcome, "refused")
+                attempts.ended(now, node_id, outcome, "refused")
             case Wait(seconds):
                 now += seconds
             case Done() | GiveUp():
                 return calls, step, now
-    return calls, tries.next(now), now
+    return calls, attempts.next(now), now
 
 
 def recorded(case: str) -> list[float]:
@@ -50,20 +52,20 @@ def recorded(case: str) -> list[float]:
 def test_a_pump_that_refuses_is_asked_as_often_as_by_the_real_client(case: str) -> None:
     times = recorded(case)
     one = (times[-2] - times[0]) / (len(times) - 2) - 0.1  # what an answer and its waiting took there, beside the pause
-    calls, end, _ = played(PrewriteTries(pumps("p"), ClientOptions(), 7, 0.0), lambda n: (one, Outcome.REFUSED))
+    calls, end, _ = played(PrewriteAttempts(pumps("p"), ClientOptions(), 7, 0.0), lambda n: (one, Outcome.REFUSED))
     assert abs(len(calls) - len(times)) <= 2
     assert calls[-1][0] - calls[-2][0] < 0.05  # the last one follows without a pause
     assert end == GiveUp("refused")
 
 
 def test_a_pump_that_hangs_is_asked_as_often_as_by_the_real_client() -> None:
-    calls, end, now = played(PrewriteTries(pumps("p"), ClientOptions(), 7, 0.0), lambda n: (15.0, Outcome.REFUSED))
+    calls, end, now = played(PrewriteAttempts(pumps("p"), ClientOptions(), 7, 0.0), lambda n: (15.0, Outcome.REFUSED))
     assert [at for at, _ in calls] == pytest.approx(recorded("hang"), abs=0.2)
     assert (end, round(now)) == (GiveUp("refused"), 60)
 
 
 def test_what_is_too_large_is_final() -> None:
-    calls, end, _ = played(PrewriteTries(pumps("p", "q"), ClientOptions(), 7, 0.0), lambda n: (0.001, Outcome.TOO_LARGE))
+    calls, end, _ = played(PrewriteAttempts(pumps("p", "q"), ClientOptions(), 7, 0.0), lambda n: (0.001, Outcome.TOO_LARGE))
     assert len(calls) == len(recorded("resource_exhausted")) == 1
     assert end == GiveUp("refused")
 
@@ -71,24 +73,24 @@ def test_what_is_too_large_is_final() -> None:
 @pytest.mark.parametrize("case", ["commit_unavailable_5s", "commit_errmsg_5s"])
 def test_a_commit_is_tried_every_second_at_the_pump_of_its_prewrite(case: str) -> None:
     times = recorded(case)[1:]
-    calls, _, _ = played(CommitTries(ClientOptions(), "p", 0.0), lambda n: (0.002, Outcome.REFUSED), upto=times[-1] - times[0] + 0.5)
+    calls, _, _ = played(CommitAttempts(ClientOptions(), "p", 0.0), lambda n: (0.002, Outcome.REFUSED), upto=times[-1] - times[0] + 0.5)
     assert [at for at, _ in calls] == pytest.approx([at - times[0] for at in times], abs=0.15)
     assert {node_id for _, node_id in calls} == {"p"}
 
 
 def test_a_commit_is_forgotten_after_ten_minutes() -> None:
-    calls, end, now = played(CommitTries(ClientOptions(), "p", 0.0), lambda n: (0.0, Outcome.REFUSED))
+    calls, end, now = played(CommitAttempts(ClientOptions(), "p", 0.0), lambda n: (0.0, Outcome.REFUSED))
     assert (len(calls), end, now) == (601, GiveUp("refused"), 600.0)
 
 
 def test_a_commit_ends_with_its_first_success() -> None:
-    calls, end, _ = played(CommitTries(ClientOptions(), "p", 0.0), lambda n: (0.0, Outcome.WRITTEN if n == 3 else Outcome.REFUSED))
+    calls, end, _ = played(CommitAttempts(ClientOptions(), "p", 0.0), lambda n: (0.0, Outcome.WRITTEN if n == 3 else Outcome.REFUSED))
     assert (len(calls), end) == (4, Done("p"))
 
 
 def test_a_prewrite_goes_from_pump_to_pump() -> None:
     calls, end, _ = played(
-        PrewriteTries(pumps("a", "b", "c"), ClientOptions(), 7, 0.0), lambda n: (0.0, Outcome.WRITTEN if n == 4 else Outcome.REFUSED)
+        PrewriteAttempts(pumps("a", "b", "c"), ClientOptions(), 7, 0.0), lambda n: (0.0, Outcome.WRITTEN if n == 4 else Outcome.REFUSED)
     )
     assert [node_id for _, node_id in calls] == ["a", "b", "c", "a", "b"]
     assert end == Done("b")
@@ -96,14 +98,14 @@ def test_a_prewrite_goes_from_pump_to_pump() -> None:
 
 def test_at_last_each_pump_is_tried_once_more() -> None:
     options = ClientOptions(retry_for=1.0)
-    calls, end, _ = played(PrewriteTries(pumps("a", "b", "c", options=options), options, 7, 0.0), lambda n: (0.0, Outcome.REFUSED))
+    calls, end, _ = played(PrewriteAttempts(pumps("a", "b", "c", options=options), options, 7, 0.0), lambda n: (0.0, Outcome.REFUSED))
     assert [node_id for _, node_id in calls[-3:]] == ["a", "b", "c"]
     assert calls[-1][0] == calls[-3][0] == calls[-4][0]
     assert isinstance(end, GiveUp)
 
 
 def test_without_pumps_it_waits_as_long_and_says_so() -> None:
-    calls, end, now = played(PrewriteTries(pumps(), ClientOptions(), 7, 0.0), lambda n: (0.0, Outcome.REFUSED))
+    calls, end, now = played(PrewriteAttempts(pumps(), ClientOptions(), 7, 0.0), lambda n: (0.0, Outcome.REFUSED))
     assert (calls, end) == ([], GiveUp("no Pump is online"))
     assert 15.0 <= now < 15.3
 

@@ -1,4 +1,4 @@
-"""When a write of a binlog is tried again, and where. Pure: a write is asked what to do next, and told how each try ended.
+"""When a write of a binlog is tried again, and where. Pure: a write is asked what to do next, and told how each attempt ended.
 
 A Prewrite goes from Pump to Pump: every 100 ms for 15 s, and more often than there are Pumps; at last to each of them once. A Commit or a
 Rollback goes to the Pump that has the Prewrite, every second for ten minutes: SQL has returned by then.
@@ -14,7 +14,7 @@ from tidemill.binlog.client.pumps import Pumps
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class Attempt:
     """Write to this Pump."""
 
     node_id: str
@@ -41,11 +41,11 @@ class GiveUp:
     why: str
 
 
-Step = Try | Wait | Done | GiveUp
+Step = Attempt | Wait | Done | GiveUp
 
 
 class Outcome(Enum):
-    """How a try ended."""
+    """How an attempt ended."""
 
     WRITTEN = "written"
     REFUSED = "refused"
@@ -59,8 +59,8 @@ class _Phase(Enum):
 
 
 @dataclass(slots=True)
-class PrewriteTries:
-    """The tries of one Prewrite, which began at `began`."""
+class PrewriteAttempts:
+    """The attempts of one Prewrite, which began at `began`."""
 
     pumps: Pumps
     options: ClientOptions
@@ -81,18 +81,18 @@ class PrewriteTries:
                 return Wait(self.options.retry_every)
             chosen = self.pumps.choose(self.start_ts, self.retry)
             if chosen is not None:
-                return Try(chosen)
+                return Attempt(chosen)
             self._count(now)
             if self._phase is _Phase.ROUND:
                 return Wait(self.options.retry_every)
         if self._phase is _Phase.LAST:
             if self._left:
-                return Try(self._left.pop(0))
+                return Attempt(self._left.pop(0))
             self._phase = _Phase.OVER
         return GiveUp(self.why) if self._done is None else Done(self._done)
 
     def ended(self, now: float, node_id: str, outcome: Outcome, why: str = "") -> None:
-        """A try has ended."""
+        """An attempt has ended."""
         if outcome is Outcome.WRITTEN:
             self._done, self._phase = node_id, _Phase.OVER
             return
@@ -104,15 +104,15 @@ class PrewriteTries:
             self._count(now)
 
     def _count(self, now: float) -> None:
-        """One more try failed: the rounds are over when both their time and their number are."""
+        """One more attempt failed: the rounds are over when both their time and their number are."""
         if now - self.began >= self.options.retry_for and self.retry > len(self.pumps.online):
             self._phase, self._left, self._pausing = _Phase.LAST, list(self.pumps.online), False
         self.retry += 1
 
 
 @dataclass(slots=True)
-class CommitTries:
-    """The tries of one Commit or Rollback, to the Pump that has its Prewrite."""
+class CommitAttempts:
+    """The attempts of one Commit or Rollback, to the Pump that has its Prewrite."""
 
     options: ClientOptions
     node_id: str
@@ -128,10 +128,10 @@ class CommitTries:
         if self._pausing:
             self._pausing = False
             return Wait(self.options.commit_every)
-        return Try(self.node_id)
+        return Attempt(self.node_id)
 
     def ended(self, now: float, node_id: str, outcome: Outcome, why: str = "") -> None:
-        """A try has ended."""
+        """An attempt has ended."""
         self.why, self._pausing = why, True
         if outcome is Outcome.WRITTEN:
             self._over = Done(node_id)

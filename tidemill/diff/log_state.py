@@ -22,6 +22,8 @@ COMPACT_ROWS = 1 << 20
 """Keys that wait before those of older changes are dropped."""
 PREFIX = 9
 """Bytes of a key that name its physical table."""
+_LONGEST = (1 << 31) - 1
+"""No key is longer. Arrow's binary_slice is told of it: without an end it fails for an even number of rows."""
 _KEYS = pa.schema([("key", pa.binary()), ("commit_ts", pa.uint64()), ("op", pa.uint8()), ("place", pa.uint64())])
 
 
@@ -142,7 +144,7 @@ def _last_changes(part: LogPart) -> dict[int, np.ndarray]:
         begins.append(begin)
         n = batch.num_rows
         places = pa.array(np.arange(begin, begin + n, dtype=np.uint64))
-        key = pc.binary_slice(batch.column("key"), PREFIX) if part.by_handle else batch.column("key")
+        key = pc.binary_slice(batch.column("key"), PREFIX, _LONGEST) if part.by_handle else batch.column("key")
         waiting.append(pa.table([key, batch.column("commit_ts"), batch.column("op"), places], schema=_KEYS))
         count += n
         if count > max(COMPACT_ROWS, 2 * kept):

@@ -4,10 +4,11 @@
     python -m bench.bench_mysql lag --rate 5000 --seconds 60
 
 `inserts`: single-row transactions that insert. `mixed`: 60 % inserts, 30 % updates, 10 % deletes, each row a transaction. `hot`: updates of
-one row, each a transaction. The rows are sysbench's columns. CPU is user + system of the driver, of Java and of the Python workers; the
-server's is shown beside and not counted. The first tenth of a log warms everything up. `executemany`: one process, one connection, plain
-`INSERT … VALUES` of 256 rows a transaction: only what PyMySQL and the server cost. `lag`: a whole `tidemill run` of a steady load; the age
-of the checkpoint in the database, sampled, so every row is at most that late.
+one row, each a transaction. `atomicity`: `mixed` under each `transaction-atomicity`, which says what `global` costs. The rows are
+sysbench's columns. CPU is user + system of the driver, of Java and of the Python workers; the server's is shown beside and not counted.
+The first tenth of a log warms everything up. `executemany`: one process, one connection, plain `INSERT … VALUES` of 256 rows a transaction:
+only what PyMySQL and the server cost. `lag`: a whole `tidemill run` of a steady load; the age of the checkpoint in the database, sampled,
+so every row is at most that late.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from tidemill.tidb.schema.show import create_table
 
 TABLES = 8
 ROWS_OF_TRANSACTION = 256
+ATOMICITIES = ("none", "table", "global")
 SERVER = ("--innodb-log-file-size=256M",)
 
 
@@ -93,7 +95,7 @@ def cpu_of(server: MariaDbServer) -> tuple[float, float]:
     return mine, spent
 
 
-def measure(kind: str, server: MariaDbServer, options: argparse.Namespace) -> dict[str, Any]:
+def measure(kind: str, server: MariaDbServer, options: argparse.Namespace, parameters: str) -> dict[str, Any]:
     """Deliver one log by Spark."""
     corpus = corpus_of(kind, options.corpus)
     with ExitStack() as stack:
@@ -104,7 +106,7 @@ def measure(kind: str, server: MariaDbServer, options: argparse.Namespace) -> di
         session: Any = start_session(folder / "spark.log", master=f"local[{options.tasks}]")
         stack.callback(stop_session, session)
         runner = SparkRunner(session.sparkContext, "bench")
-        made = delivery(stack, folder / "log", f"{server.uri}?{options.parameters}", "default", runner, folder)
+        made = delivery(stack, folder / "log", f"{server.uri}?{parameters}", "default", runner, folder)
         at = made.reader.start_ts
         warm_up, ends = made.ends(options.batches)
         for number, end in enumerate(warm_up):
@@ -184,7 +186,7 @@ def lag(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.bench_mysql", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("kinds", nargs="+", choices=["inserts", "mixed", "hot", "lag"])
+    parser.add_argument("kinds", nargs="+", choices=["inserts", "mixed", "hot", "atomicity", "lag"])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batches", type=int, default=5)
     parser.add_argument("--tasks", type=int, default=2)
@@ -193,12 +195,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--corpus", type=Path, help="folder of recorded corpora")
     options = parser.parse_args(arguments)
-    kinds = [kind for kind in options.kinds if kind != "lag"]
+    kinds = [kind for kind in options.kinds if kind not in ("atomicity", "lag")]
     if kinds:
         with MariaDbServer(*SERVER, memory="512M") as server:
             print(json.dumps(bare(server, options)), flush=True)
             for kind in kinds:
-                print(json.dumps(measure(kind, server, options)), flush=True)
+                print(json.dumps(measure(kind, server, options, options.parameters)), flush=True)
+    if "atomicity" in options.kinds:
+        with MariaDbServer(*SERVER, memory="512M") as server:
+            for atomicity in ATOMICITIES:
+                found = measure("mixed", server, options, f"{options.parameters}&transaction-atomicity={atomicity}")
+                print(json.dumps({"transaction-atomicity": atomicity, **found}), flush=True)
     if "lag" in options.kinds:
         lag(options)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC
-from functools import cache
 
 import numpy as np
 import pytest
 
-from tests.support.binlog.drained import RecordedSchemas, history, recorded, with_fillers
+from tests.support.binlog.recorded_rows import recorded_tables
 from tests.support.binlog.sample_rows import TEST, name, number, whole
 from tidemill.binlog import records
-from tidemill.binlog.messages import MutationType, TableMutation, read_prewritten
+from tidemill.binlog.messages import MutationType, TableMutation
 from tidemill.binlog.records import Record, joined, read_records
 from tidemill.binlog.rows import Cells, Image, read_changes
 from tidemill.errors import MalformedRow
@@ -25,7 +23,6 @@ from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.tracking.versions import TableVersion
 
 INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
 KEY = {n: record_key(50, n) for n in range(9)}
@@ -82,26 +79,6 @@ def test_rows_that_are_broken_name_their_table(inserted: tuple[bytes, ...], upda
         read_records(TEST, TableMutation(50, inserted, updated, deleted, sequence))
 
 
-@cache
-def _tables() -> tuple[tuple[TableVersion, TableMutation], ...]:
-    """Every table's rows of every recorded transaction, with the table as it was then."""
-
-    async def found() -> list[tuple[TableVersion, TableMutation]]:
-        jobs = history()
-        schemas, tables = RecordedSchemas(jobs), []
-        for binlog in with_fillers([binlog for case in recorded() for binlog in case.binlogs], jobs):
-            if binlog.ddl_job_id:
-                await schemas.apply(binlog)
-                continue
-            for mutation in read_prewritten(binlog.prewrite_value).mutations:
-                version = await schemas.table(mutation.table_id, binlog.start_ts, binlog.commit_ts)
-                if version is not None:
-                    tables.append((version, mutation))
-        return tables
-
-    return tuple(asyncio.run(found()))
-
-
 def _cells(info: TableInfo, image: Image | None) -> tuple[Cell, ...] | None:
     cells = Cells(info, UTC)
     return None if image is None else tuple(cells.of(column, image) for column in info.output_columns)
@@ -109,7 +86,7 @@ def _cells(info: TableInfo, image: Image | None) -> tuple[Cell, ...] | None:
 
 def test_recorded_rows_have_the_values_that_the_drainer_reads() -> None:
     rows = 0
-    for version, mutation in _tables():
+    for version, mutation in recorded_tables():
         info = version.info
         reader = RowReader(info, UTC)
 
@@ -133,7 +110,7 @@ def test_recorded_rows_have_the_values_that_the_drainer_reads() -> None:
 def test_the_kernels_of_rows_read_them_without_help() -> None:
     """Open Protocol as the kernel writes it is the reference's, for all recorded rows; none is left to the reference."""
     programs, tables, found = [], [], []
-    for place, (version, mutation) in enumerate(_tables()):
+    for place, (version, mutation) in enumerate(recorded_tables()):
         programs.append(TableProgram(version.schema, version.table, version.info, UTC))
         tables.append(OpenTable(version.schema, version.table, version.info, UTC, EncodingOptions()))
         found += [RawRecord(one.key, one.new, one.old, 4, 5, place) for one in read_records(version.info, mutation)]

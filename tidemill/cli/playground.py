@@ -22,6 +22,7 @@ from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, PlaygroundFault, cannot_listen
 
 if TYPE_CHECKING:
+    from tidemill.binlog.client.options import ClientOptions
     from tidemill.playground.server import Playground
     from tidemill.playground.services.gate import ServerTls
 
@@ -72,6 +73,15 @@ def serve(
         Path | None,
         typer.Option("--load-kv", help="File of meta keys that the store has instead of its own: JSON lines; needs --workload none."),
     ] = None,
+    binlog: Annotated[
+        bool, typer.Option("--binlog", help="Write binlogs too, as TiDB with enable-binlog: into the Pumps that are in PD's registry.")
+    ] = False,
+    binlog_strategy: Annotated[
+        str, typer.Option("--binlog-strategy", help="Which Pump takes a transaction: range, hash or score.")
+    ] = "range",
+    ignore_error: Annotated[
+        bool, typer.Option("--ignore-error", help="Go on without binlogs when no Pump takes one, instead of refusing to write.")
+    ] = False,
     exit_after: Annotated[bool, typer.Option("--exit-after", help="End when the workload has ended, instead of serving on.")] = False,
 ) -> None:
     """Serve an embedded TiDB cluster: PD and TiKV over gRPC, with a workload that writes and changes tables."""
@@ -87,11 +97,12 @@ def serve(
     )  # fmt: skip
     tls = _server_tls(tls_cert, tls_key, tls_client_ca)
     loaded = _lines(load_kv, workload)
+    binlogs = _binlogs(binlog_strategy, ignore_error, workload, plain=tls is None and loaded is None) if binlog else None
 
     async def run() -> None:
         playground = server.Playground(
             seed, stores=stores, resolved_interval=resolved_interval, gc_life_time=gc_life_time, gc_barriers=gc_barriers, tls=tls,
-            pds=pds, gates=gates, old_feed=old_feed, version=version, load_kv=loaded,
+            pds=pds, gates=gates, old_feed=old_feed, version=version, load_kv=loaded, binlog=binlogs,
         )  # fmt: skip
         try:
             await playground.start(host, port)
@@ -101,8 +112,16 @@ def serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, playground.stopping.set)
         try:
-            playground.prepare(workload, options)
-            print(f"PD is at {playground.pd_address}", flush=True)
+            if binlogs is not None:
+                print(f"PD is at {playground.pd_address}", flush=True)
+                print("waiting for a Pump", flush=True)
+                if not await _found_pump(playground):
+                    return
+            await playground.turn(lambda: playground.prepare(workload, options))
+            if binlogs is None:
+                print(f"PD is at {playground.pd_address}", flush=True)
+            else:
+                print("writing binlogs", flush=True)
             await _serve(playground, rate=rate, transactions=transactions, seconds=duration, serve_on=not exit_after)
         finally:
             await playground.stop()
@@ -110,6 +129,32 @@ def serve(
             raise PlaygroundFault(f"the playground failed {faults} times under the workload of seed {seed}; each is told above")
 
     asyncio.run(run())
+
+
+async def _found_pump(playground: Playground) -> bool:
+    """Wait for a Pump. Returns False if the playground is stopped before."""
+    found, stopped = asyncio.ensure_future(playground.follow_pumps()), asyncio.ensure_future(playground.stopping.wait())
+    await asyncio.wait({found, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if found.done():
+        found.result()
+        return True
+    found.cancel()
+    return False
+
+
+def _binlogs(strategy: str, ignore_error: bool, workload: str, *, plain: bool) -> ClientOptions:
+    """How binlogs are written. Raises ConfigError."""
+    from tidemill.binlog.client.options import ClientOptions, Strategy
+
+    if strategy not in list(Strategy):
+        raise ConfigError(f"--binlog-strategy {strategy} is not one of {', '.join(Strategy)}")
+    if workload == "soak" or not plain:
+        raise ConfigError(
+            "--binlog does not go with --workload soak, --tls-cert or --load-kv",
+            hint="Binlogs are written of what SQL writes, over connections without TLS.",
+        )
+    return ClientOptions(strategy=Strategy(strategy), ignore_error=ignore_error)
 
 
 async def _serve(playground: Playground, *, rate: float, transactions: int, seconds: float, serve_on: bool) -> None:

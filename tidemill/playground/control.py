@@ -5,10 +5,12 @@ Only a playground serves it. Answers are {"ok": true, …} or {"ok": false, "err
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import grpc
@@ -28,6 +30,8 @@ from tidemill.tidb import keys
 SERVICE = "tidemill.playground.Control"
 METHOD = f"/{SERVICE}/Call"
 TIMEOUT = 600.0
+_WRITING = frozenset({"sql", "load", "pause"})
+"""Commands that write, and may have to wait for Pumps."""
 
 Json = dict[str, Any]
 
@@ -61,7 +65,17 @@ class ControlService:
         return grpc.method_handlers_generic_handler(SERVICE, {"Call": grpc.unary_unary_rpc_method_handler(self._call)})
 
     async def _call(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        return json.dumps(self.run(json.loads(request)), default=_json_default, ensure_ascii=False).encode()
+        command = json.loads(request)
+        if command.get("command") in _WRITING:
+            answer = await asyncio.shield(asyncio.ensure_future(self._write(command)))  # a caller that goes away stops no transaction
+        else:
+            answer = self.run(command)
+        return json.dumps(answer, default=_json_default, ensure_ascii=False).encode()
+
+    async def _write(self, command: Json) -> Json:
+        answer = await self._playground.turn(partial(self.run, command))
+        await self._playground.binlogs_written()
+        return answer
 
     def run(self, request: Json) -> Json:
         """One command: {"command": name, …its arguments}."""
@@ -82,6 +96,8 @@ class ControlService:
         return {"affected": result.affected, "columns": result.columns, "rows": result.rows, "commit_ts": result.commit_ts}
 
     def _load(self, request: Json) -> Json:
+        if self._playground.database.binlogs is not None:
+            raise SqlError("`load` writes no binlogs", hint="Use --workload append.")
         table = self._table(request["table"])
         ts = load(self._playground.cluster, table, int(request["rows"]), seed=self._playground.seed, regions=int(request.get("regions", 1)))
         return {"commit_ts": ts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tidemill.playground.services.feed import FeedService
 from tidemill.playground.services.members import Members
@@ -12,6 +12,8 @@ from tidemill.playground.services.ports import Port
 from tidemill.playground.sql.session import Database, Result
 from tidemill.playground.store.cluster import Cluster
 from tidemill.playground.workload.mixed import Workload
+
+T = TypeVar("T")
 
 
 class Served(Protocol):
@@ -30,6 +32,10 @@ class Served(Protocol):
     workload: Workload | None
 
     def execute(self, sql: str) -> Result: ...
+
+    async def turn(self, function: Callable[[], T]) -> T: ...
+
+    async def binlogs_written(self) -> None: ...
 
     def stats(self) -> dict[str, Any]: ...
 

@@ -17,6 +17,8 @@ from typing import Any, Self, TypeVar
 import grpc
 import grpc.aio
 
+from tidemill.binlog.client.options import ClientOptions
+from tidemill.playground import suspending
 from tidemill.playground.control import ControlService
 from tidemill.playground.services.etcd import EtcdService
 from tidemill.playground.services.feed import FeedService
@@ -25,6 +27,8 @@ from tidemill.playground.services.kv import KvService
 from tidemill.playground.services.members import Members
 from tidemill.playground.services.pd import PdService
 from tidemill.playground.services.ports import Port
+from tidemill.playground.services.pumps import PumpWriter
+from tidemill.playground.sql.binlogs import NoPump
 from tidemill.playground.sql.parse.ast import TableName
 from tidemill.playground.sql.session import Database, Result
 from tidemill.playground.store.cluster import VERSION, Cluster
@@ -58,7 +62,8 @@ class Playground:
     `gc_barriers`: PD serves GC barriers, as version 9 and newer do. `pds`: the number of PD members, each on a port of its own.
     `gates`: connections may be broken in every way (see gate.py). `old_feed`: stores do not serve EventFeedV2.
     `version`: the version that stores report to PD. `load_kv`: lines of a file with meta keys, which the store has instead of its own (see
-    store/loading.py); there is no SQL then.
+    store/loading.py); there is no SQL then. `binlog`: everything that SQL writes is told by binlogs too; `follow_pumps` has to be called
+    before anything is written, and `turn` is the way to write.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Playground:
         old_feed: bool = False,
         version: str = VERSION,
         load_kv: Iterable[str] | None = None,
+        binlog: ClientOptions | None = None,
     ) -> None:
         """Raises ConfigError for a line of `load_kv` that cannot be read."""
         self.seed = seed
@@ -85,6 +91,11 @@ class Playground:
         self.database = Database(self.cluster, empty=load_kv is not None)
         if load_kv is not None:
             load_meta(self.cluster, load_kv)
+        self._binlog = binlog
+        self._pumps: PumpWriter | None = None
+        self._turn = asyncio.Lock()
+        if binlog is not None:
+            self.database.write_binlogs(NoPump())
         self.etcd = EtcdStore(time.monotonic)
         self.began_ts = self.cluster.oracle.next()
         """A capture that starts here sees everything that workloads and SQL ever wrote."""
@@ -202,6 +213,8 @@ class Playground:
 
     async def stop(self, grace: float = 0.0) -> None:
         """End all streams and close the ports."""
+        if self._pumps is not None:
+            await self._pumps.close()
         if self._ticker is not None:
             self._ticker.cancel()
         for task in list(self._tasks):
@@ -220,6 +233,24 @@ class Playground:
         await self.stop()
 
     # writing
+
+    async def follow_pumps(self) -> None:
+        """Wait until a Pump is online, and write binlogs from then on."""
+        assert self._binlog is not None
+        self._pumps = await PumpWriter.connect(self.pd_address, self._binlog)
+        self.database.write_binlogs(self._pumps)
+
+    async def turn(self, function: Callable[[], T]) -> T:
+        """Call something that may write. With binlogs it waits for Pumps, and one waits for the other. Raises what it raises."""
+        if self._binlog is None:
+            return function()
+        async with self._turn:
+            return await suspending.run(function)
+
+    async def binlogs_written(self) -> None:
+        """Wait until the Pumps have what has been committed so far."""
+        if self._pumps is not None:
+            await self._pumps.settle()
 
     def execute(self, sql: str) -> Result:
         """Run SQL in the playground's own session, and return the result of the last statement.
@@ -263,7 +294,7 @@ class Playground:
                 raise fault
             workload.progress.faults += 1
             _log.error("the workload met a fault of the playground, of seed %s; it goes on", self.seed, exc_info=fault)
-            workload.recover()
+            await self.turn(workload.recover)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), AFTER_FAULT)
 
@@ -283,12 +314,15 @@ class Playground:
                 continue
             pause = loop.time() + SLICE
             while loop.time() < pause and not (last and workload.progress.transactions >= last):
-                workload.act()
+                if self._binlog is None:
+                    workload.act()
+                else:
+                    await self.turn(workload.act)
                 acted += 1
                 if rate and acted > rate * (loop.time() - begin):
                     break
             await asyncio.sleep(0)
-        workload.settle()
+        await self.turn(workload.settle)
 
     # looking
 
@@ -350,7 +384,7 @@ class PlaygroundThread:
 
     def execute(self, sql: str) -> Result:
         """Run SQL, and return the result of the last statement. Raises SqlError."""
-        return self.call(self.playground.execute, sql)
+        return self.run(self.playground.turn(partial(self.playground.execute, sql)))
 
     @property
     def pd_address(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidemill import tso
 from tidemill.errors import SqlError
+from tidemill.playground.sql.binlogs import Binlogs, Writer
 from tidemill.playground.sql.catalog import Catalog, Table
 from tidemill.playground.sql.parse import ast
 from tidemill.playground.sql.parse.cursor import split_statements
@@ -51,12 +52,21 @@ class Database:
         self.catalog = Catalog()
         self.split_tables = True
         self.running: list[RunningDdl] = []
+        self.binlogs: Binlogs | None = None
         if not empty:
             bootstrap(cluster, self.catalog)
 
     def session(self, schema: str = "test") -> Session:
         """A new session."""
         return Session(self, schema)
+
+    def write_binlogs(self, writer: Writer) -> None:
+        """Write binlogs from now on."""
+        self.binlogs = Binlogs(writer, lambda: self.catalog.schema_version)
+
+    def transaction(self, *, one_phase: bool = True, source: int = 0) -> Transaction:
+        """A new transaction."""
+        return Transaction(self.cluster, one_phase=one_phase, source=source, binlogs=self.binlogs)
 
     def now(self) -> str:
         """The present moment in UTC with six digits after the point, as statements see it."""
@@ -106,7 +116,7 @@ class Session:
 
         def begin() -> Iterator[None]:
             now, split = database.now(), database.split_tables
-            return run(DdlContext(database.cluster, database.catalog, schema, text, now, source, split), statement)
+            return run(DdlContext(database.cluster, database.catalog, schema, text, now, source, split, database.binlogs), statement)
 
         return RunningDdl(database.running, tables_of(statement, database.catalog, schema), begin)
 
@@ -139,7 +149,7 @@ class Session:
         return Result()
 
     def _new_transaction(self) -> Transaction:
-        return Transaction(self._database.cluster, one_phase=self.settings.one_phase, source=self.settings.cdc_write_source)
+        return self._database.transaction(one_phase=self.settings.one_phase, source=self.settings.cdc_write_source)
 
     def _commit(self) -> int:
         transaction, self._transaction = self._transaction, None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tidemill.errors import SqlError
+from tidemill.playground.sql.catalog import Table
 from tidemill.playground.sql.parse.ast import TableName
 from tidemill.playground.sql.rows.dml import Dml
 from tidemill.playground.sql.rows.transaction import ONE_PHASE_KEYS, Transaction
@@ -76,7 +77,7 @@ class Workload:
         """Go on after a fault. What the workload was doing is given up."""
 
     def _transaction(self) -> Transaction:
-        return Transaction(self.database.cluster, one_phase=self.random.random() < 0.7)
+        return self.database.transaction(one_phase=self.random.random() < 0.7)
 
     def _dml(self, transaction: Transaction) -> Dml:
         return Dml(self.database.cluster, self.database.catalog, transaction, self.database.now())
@@ -279,6 +280,7 @@ class Append(Workload):
         super().__init__(database, seed, options)
         self._seed, self._next = seed, 1
         self._maker: RowMaker | None = None
+        self._table: Table | None = None
         self._made: list[Mutation] = []
         self._taken = 0
 
@@ -286,7 +288,8 @@ class Append(Workload):
         """Create the table."""
         session = self.database.session()
         session.execute(f"create database if not exists load_test; use load_test; {self.SQL}")
-        self._maker = RowMaker(session.table(TableName("", "events")), self._seed)
+        self._table = session.table(TableName("", "events"))
+        self._maker = RowMaker(self._table, self._seed)
 
     def act(self) -> None:
         """One transaction."""
@@ -295,9 +298,22 @@ class Append(Workload):
             self._make(max(count, self.BATCH // count * count))
         mutations = self._made[self._taken : self._taken + count]
         self._taken += count
-        self.database.cluster.transact(mutations, CommitMode.ONE_PHASE if count <= ONE_PHASE_KEYS else CommitMode.TWO_PHASE)
+        if self.database.binlogs is None:
+            self.database.cluster.transact(mutations, CommitMode.ONE_PHASE if count <= ONE_PHASE_KEYS else CommitMode.TWO_PHASE)
+        else:
+            self._insert(mutations)
         self.progress.transactions += 1
         self.progress.rows += count
+
+    def _insert(self, mutations: list[Mutation]) -> None:
+        """Write rows as a transaction that is told by binlogs."""
+        assert self._table is not None
+        transaction = self.database.transaction()
+        for key, value in mutations:
+            assert value is not None
+            transaction.put(key, value)
+            transaction.inserted(self._table, key, self._table.codec.row(key, value))
+        transaction.commit()
 
     def _make(self, count: int) -> None:
         assert self._maker is not None

@@ -59,7 +59,7 @@ class Dml:
 
     def delete_key(self, table: Table, key: bytes) -> None:
         """Delete the row of a record key. Raises SqlError."""
-        self._delete_row(table, key, self._read(table, key))
+        self._remove(table, key, self._read(table, key))
 
     def update_key(self, table: Table, key: bytes, changes: Row) -> bytes:
         """Change columns (plain values by id) of the row of a record key; returns its record key afterwards. Raises SqlError."""
@@ -159,8 +159,9 @@ class Dml:
         while (taken := self._taken_by(table, row, targets[0])) is not None:
             if not replace:
                 raise Duplicate(table, taken)
-            self._delete_row(table, taken, self._read(table, taken))
+            self._remove(table, taken, self._read(table, taken))
         self._put(table, row, targets)
+        self._tx.inserted(table, targets[0], row)
         return targets[0]
 
     def _taken_by(self, table: Table, row: Row, key: bytes, own: bytes = b"") -> bytes | None:
@@ -219,13 +220,18 @@ class Dml:
             raise Duplicate(table, taken)
         self._delete_row(table, key, before)
         self._put(table, after, targets)
+        if targets[0] == key:
+            self._tx.updated(table, key, before, after)
+        else:
+            self._tx.deleted(table, key, before)
+            self._tx.inserted(table, targets[0], after)
         return targets[0]
 
     def delete(self, table: Table, statement: ast.Delete) -> int:
         """Returns the number of rows deleted. Raises SqlError."""
         found = self._matching(table, statement.where, statement.limit)
         for key, row in found:
-            self._delete_row(table, key, row)
+            self._remove(table, key, row)
         return len(found)
 
     def select(self, table: Table, statement: ast.Select) -> tuple[list[str], list[tuple[ast.Value, ...]]]:
@@ -263,6 +269,10 @@ class Dml:
                 entries = self._unique(table, index_id)
                 entries[values] = targets[0]
                 self._tx.on_rollback(lambda entries=entries, values=values: entries.pop(values, None))  # type: ignore[misc]
+
+    def _remove(self, table: Table, key: bytes, row: Row) -> None:
+        self._delete_row(table, key, row)
+        self._tx.deleted(table, key, row)
 
     def _delete_row(self, table: Table, key: bytes, row: Row) -> None:
         for target in {key, *table.codec.keys(row, keys.parse_record_key(key).handle)}:

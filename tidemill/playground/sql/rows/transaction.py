@@ -6,9 +6,16 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from operator import itemgetter
 
+from tidemill.binlog.messages import Binlog, BinlogType, MutationType
+from tidemill.binlog.row_bytes import deleted_row, inserted_row, updated_row
 from tidemill.errors import SqlError
+from tidemill.playground.sql.binlogs import Binlogs, RowBinlog, prewritten, transact
+from tidemill.playground.sql.catalog import Table
+from tidemill.playground.sql.rows.rowcodec import Row
 from tidemill.playground.store.cluster import Cluster, CommitMode, Mutation
 from tidemill.playground.store.mvcc import KeyLocked, LockKind, WriteConflict
+
+Savepoint = tuple[dict[bytes, bytes | None], int, int]
 
 ONE_PHASE_KEYS = 256
 ONE_PHASE_KEY_BYTES = 4096
@@ -16,10 +23,12 @@ ONE_PHASE_KEY_BYTES = 4096
 
 
 class Transaction:
-    """Buffered writes over the newest committed state. Without 1PC, every commit is two-phase."""
+    """Buffered writes over the newest committed state. Without 1PC, every commit is two-phase. With `binlogs` it has to be told of each
+    change of a row; they are written as binlogs then."""
 
-    def __init__(self, cluster: Cluster, *, one_phase: bool = True, source: int = 0) -> None:
-        self._cluster, self._one_phase, self._source = cluster, one_phase, source
+    def __init__(self, cluster: Cluster, *, one_phase: bool = True, source: int = 0, binlogs: Binlogs | None = None) -> None:
+        self._cluster, self._one_phase, self._source, self._binlogs = cluster, one_phase, source, binlogs
+        self._rows: list[RowBinlog] = []
         self.start_ts = cluster.oracle.next()
         self._writes: dict[bytes, bytes | None] = {}
         self._undo: list[Callable[[], None]] = []
@@ -52,23 +61,43 @@ class Transaction:
         """Delete a key."""
         self._writes[key] = None
 
+    # what binlogs tell
+
+    def inserted(self, table: Table, key: bytes, row: Row) -> None:
+        """A row has been inserted."""
+        if self._binlogs is not None:
+            self._rows.append(RowBinlog(table.id, MutationType.INSERT, inserted_row(table.model, key, row)))
+
+    def updated(self, table: Table, key: bytes, before: Row, after: Row) -> None:
+        """A row has been changed, but for its key."""
+        if self._binlogs is not None:
+            self._rows.append(RowBinlog(table.id, MutationType.UPDATE, updated_row(table.model, key, before, after)))
+
+    def deleted(self, table: Table, key: bytes, row: Row) -> None:
+        """A row has been deleted."""
+        if self._binlogs is not None:
+            self._rows.append(RowBinlog(table.id, MutationType.DELETE_ROW, deleted_row(table.model, key, row)))
+
+    # its end
+
     def on_rollback(self, undo: Callable[[], None]) -> None:
         """Something to be undone if the transaction does not commit."""
         self._undo.append(undo)
 
-    def savepoint(self) -> tuple[dict[bytes, bytes | None], int]:
+    def savepoint(self) -> Savepoint:
         """The state to return to when a statement fails."""
-        return dict(self._writes), len(self._undo)
+        return dict(self._writes), len(self._undo), len(self._rows)
 
-    def restore(self, savepoint: tuple[dict[bytes, bytes | None], int]) -> None:
+    def restore(self, savepoint: Savepoint) -> None:
         """Undo what was done since a savepoint."""
-        self._writes, undone = savepoint
+        self._writes, undone, told = savepoint
+        del self._rows[told:]
         while len(self._undo) > undone:
             self._undo.pop()()
 
     def rollback(self) -> None:
         """Forget everything."""
-        self.restore(({}, 0))
+        self.restore(({}, 0, 0))
 
     def commit(self) -> int:
         """Write all at once; the commit_ts, 0 if there was nothing to write.
@@ -79,12 +108,22 @@ class Transaction:
         if not mutations:
             return 0
         try:
-            return self._cluster.transact(
-                mutations, self._mode(mutations), start_ts=self.start_ts, read_ts=self._cluster.oracle.last, source=self._source
-            )
+            return self._transact(mutations)
         except (KeyLocked, WriteConflict) as error:
             self.rollback()
             raise SqlError(f"write conflict: {error}") from error
+
+    def _transact(self, mutations: list[Mutation]) -> int:
+        read_ts, binlogs = self._cluster.oracle.last, self._binlogs
+        if binlogs is None or not self._rows:
+            return self._cluster.transact(mutations, self._mode(mutations), start_ts=self.start_ts, read_ts=read_ts, source=self._source)
+        value = prewritten(binlogs.schema_version(), self._rows)
+        binlog = Binlog(BinlogType.PREWRITE, self.start_ts, prewrite_key=mutations[0][0], prewrite_value=value)
+        try:
+            return transact(self._cluster, binlogs.writer, binlog, mutations, read_ts=read_ts, source=self._source)
+        except SqlError:
+            self.rollback()
+            raise
 
     def mutations(self) -> list[Mutation]:
         """What would be written."""

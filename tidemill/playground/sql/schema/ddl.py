@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.errors import SqlError
+from tidemill.playground.sql.binlogs import Binlogs
 from tidemill.playground.sql.catalog import Catalog, Dropped, Table
 from tidemill.playground.sql.parse import ast
 from tidemill.playground.sql.schema.bootstrap import database_json
@@ -33,12 +34,13 @@ class DdlContext:
     now: str
     source: int = 0
     split_tables: bool = True  # give every new table its own region, as TiDB does
+    binlogs: Binlogs | None = None
 
     def job(self, action: Action, schema_id: int, table_id: int, table_name: str, args: Json | None = None, **more: Any) -> Job:
         """Queue a job."""
         name = self.catalog.schema_name(schema_id) if schema_id in self.catalog.schemas else more.pop("schema_name")
         spec = JobSpec(action, schema_id, table_id, name, table_name, self.query, args, cdc_write_source=self.source, **more)
-        job = Job(self.cluster, self.catalog, spec)
+        job = Job(self.cluster, self.catalog, spec, self.binlogs)
         job.queue()
         return job
 

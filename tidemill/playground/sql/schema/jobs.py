@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill import tso
+from tidemill.binlog.messages import Binlog, BinlogType
+from tidemill.playground.sql.binlogs import Binlogs, transact
 from tidemill.playground.sql.catalog import Catalog, Table, compact, table_key
 from tidemill.playground.store.cluster import Cluster, Mutation
 from tidemill.tidb import keys
 from tidemill.tidb.codec import encode_compact_bytes, encode_uint, encode_uvarint, encode_varint
 from tidemill.tidb.datums import DatumFlag
+from tidemill.tidb.ddltext import canonical_ddl
 from tidemill.tidb.schema.codes import Action, JobState, SchemaState
 from tidemill.tidb.types.times import Moment, pack_time
 
@@ -83,8 +86,8 @@ class Change:
 class Job:
     """One running job. `queue`, then `step` any number of times, the last with `done`, then `finish`."""
 
-    def __init__(self, cluster: Cluster, catalog: Catalog, spec: JobSpec) -> None:
-        self._cluster, self._catalog, self._spec = cluster, catalog, spec
+    def __init__(self, cluster: Cluster, catalog: Catalog, spec: JobSpec, binlogs: Binlogs | None = None) -> None:
+        self._cluster, self._catalog, self._spec, self._binlogs = cluster, catalog, spec, binlogs
         self.args = spec.args
         self._state = JobState.QUEUEING
         self._schema_state = spec.first_state
@@ -187,9 +190,29 @@ class Job:
         elif self.keep_result and change.tables:
             self._schema_version, self._results = version, [copy.deepcopy(change.tables[0][1])]
         mutations: list[Mutation] = [(self._key(), self._row()), *self._meta(change), (_diff_key(version), self._diff(version, change))]
-        commit_ts = cluster.transact(mutations, start_ts=start_ts, read_ts=cluster.oracle.last)
+        commit_ts = self._transact(start_ts, mutations)
         self._apply(change)
         return commit_ts
+
+    def _transact(self, start_ts: int, mutations: list[Mutation]) -> int:
+        read_ts = self._cluster.oracle.last
+        if self._binlogs is None or not self._is_told():
+            return self._cluster.transact(mutations, start_ts=start_ts, read_ts=read_ts)
+        binlog = Binlog(
+            BinlogType.PREWRITE,
+            start_ts,
+            prewrite_key=min(key for key, _ in mutations),
+            ddl_query=_normalized(self._spec.query).encode(),
+            ddl_job_id=self.id,
+            ddl_schema_state=int(self._schema_state),
+        )
+        return transact(self._cluster, self._binlogs.writer, binlog, mutations, read_ts=read_ts)
+
+    def _is_told(self) -> bool:
+        """Whether TiDB writes a binlog of this step: of the last one, and of that from which on a dropped column is not written."""
+        if self._state in (JobState.DONE, JobState.ROLLBACK_DONE):
+            return True
+        return self._spec.action is Action.DROP_COLUMN and self._schema_state is SchemaState.DELETE_ONLY
 
     def note(self, row_count: int, state: SchemaState | None = None) -> None:
         """Write the job row without a change of the schema, as during a backfill or in a step that only checks."""
@@ -253,6 +276,11 @@ class Job:
             catalog.schemas[database["id"]] = dict(database)
         for schema_id in change.dropped_databases:
             catalog.schemas.pop(schema_id, None)
+
+
+def _normalized(query: str) -> str:
+    """Return a statement as binlogs have it."""
+    return canonical_ddl(query, SQL_MODE).rstrip() + ";"
 
 
 def _diff_key(version: int) -> bytes:

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal test test-fast recordings realpd golden chaos chaos-mysql soak cluster outage lint types quick bench proto wheel clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-mysql soak cluster outage lint types quick bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch
@@ -18,6 +18,9 @@ demo-mysql: setup
 
 demo-canal: setup
 	@.venv/bin/tidemill demo --canal
+
+demo-binlog: setup
+	@.venv/bin/tidemill demo --binlog
 
 # Three at a time, also on two cores, and a file's tests in one process: most of the time goes by waiting for processes, brokers and clocks.
 test: setup

@@ -78,6 +78,9 @@ def command(
     canal: Annotated[
         bool, typer.Option("--canal", help="Serve the changes to Canal's clients, and read them with Canal's own Java client.")
     ] = False,
+    binlog: Annotated[
+        bool, typer.Option("--binlog", help="By TiDB-Binlog: Pumps and a Drainer into a real MariaDB, some killed on the way.")
+    ] = False,
     folder: Annotated[Path | None, typer.Option("--dir", help="Keep log, state and output here. Default: a temporary folder.")] = None,
 ) -> None:
     """Capture an embedded TiDB upstream, deliver its changes, and compare what was delivered with its tables.
@@ -85,8 +88,8 @@ def command(
     Starts a playground with a small random workload (all types, transactions, DDL, region splits), captures it, delivers its changes
     through Spark, applies them in order, and compares the result with the upstream's tables. Ends with 0 only if they are equal.
     """
-    if kafka + mysql + canal > 1:
-        raise ConfigError("give one of --kafka, --mysql and --canal")
+    if kafka + mysql + canal + binlog > 1:
+        raise ConfigError("give one of --kafka, --mysql, --canal and --binlog")
     console = Console(highlight=False)
     place = folder or Path(tempfile.mkdtemp(prefix="tidemill-demo-"))
     place.mkdir(parents=True, exist_ok=True)
@@ -95,9 +98,15 @@ def command(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no process behind
     options = Options(seconds, rate, seed, stores, partitions, kafka, mysql, canal, place)
     console.print(f"Everything of this demo lies in {place}")
-    outcome = run(options, console)
-    summarize(outcome, console)
-    if not outcome.equal:
+    if binlog:
+        from tidemill.cli import demo_binlog
+
+        equal = demo_binlog.run(place, console, seconds=seconds, rate=rate, seed=seed, stores=stores)
+    else:
+        outcome = run(options, console)
+        summarize(outcome, console)
+        equal = outcome.equal
+    if not equal:
         console.print(f"[red]Not equal.[/] Logs and data are in {place}; seed {seed}.")
         raise typer.Exit(1)
     console.print("[green]Equal:[/] what was delivered, applied in order, is what the upstream holds.")

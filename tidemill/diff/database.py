@@ -23,7 +23,7 @@ from tidemill.tidb.keys import is_system_schema
 
 log = logging.getLogger(__name__)
 
-_OWN = frozenset({"information_schema", "performance_schema", "mysql", "sys", "metrics_schema", BOOKS})
+_OWN = frozenset({"information_schema", "performance_schema", "mysql", "sys", "metrics_schema", BOOKS, "tidb_binlog"})
 _FETCH = 4096
 
 

@@ -26,6 +26,9 @@ NOT_UNDERSTOOD = frozenset({1064, 1235, 1273, 1115})
 
 _log = logging.getLogger(__name__)
 
+_DEFAULT_CHARSET = "SET SESSION character_set_server = utf8mb4, collation_server = utf8mb4_bin"
+"""What TiDB gives a database without a charset. The real Drainer leaves it to the server: where that has latin1, text is lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -100,6 +103,8 @@ class Database:
         def run() -> None:
             connection = self.open()
             connection.run("SET SESSION autocommit = 1")
+            if "character_set_server" not in dict(self._session.params):
+                connection.run(_DEFAULT_CHARSET)
             if self._session.zone:
                 connection.run(f"SET SESSION time_zone = {self._session.zone}")
             try:

@@ -11,8 +11,8 @@ import pytest
 from tests.support.canal.clients import adapter, told
 from tests.support.canal.clients.stores import made
 from tests.support.canal.server_runs import ServerProcess
-from tests.support.capture.pd_servers import free_ports
 from tests.support.servers.zookeeper import ZooKeeper
+from tidemill.process.ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

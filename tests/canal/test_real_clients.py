@@ -13,9 +13,9 @@ import pytest
 from tests.support.canal.clients import VERSIONS, java_client, python_client, told
 from tests.support.canal.clients.stores import made
 from tests.support.canal.server_runs import ServerProcess, ServerThread, one_destination
-from tests.support.capture.pd_servers import free_ports
 from tidemill.canal.scramble import stored
 from tidemill.playground.programs.canal_client import ClientProcess, ClientRefused
+from tidemill.process.ports import free_ports
 
 pytestmark = pytest.mark.slow
 

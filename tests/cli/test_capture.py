@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import urllib.error
 import urllib.request
@@ -20,14 +19,9 @@ from tidemill.changelog.reader import LogReader
 from tidemill.cli.main import main
 from tidemill.errors import ConfigError
 from tidemill.playground.server import Playground
+from tidemill.process.ports import free_ports
 
 COMMAND = [sys.executable, "-m", "tidemill.cli.main"]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 async def fetch(address: str, path: str) -> tuple[int, str]:
@@ -53,7 +47,7 @@ def test_capture_serves_its_status_and_ends_with_0(tmp_path: Path) -> None:
     async def work() -> None:
         async with asyncio.timeout(600), Playground(20, resolved_interval=0.1) as playground:
             playground.execute("create database d; create table d.t (id int primary key, v int)")
-            log, address = tmp_path / "log", f"127.0.0.1:{free_port()}"
+            log, address = tmp_path / "log", f"127.0.0.1:{free_ports(1)[0]}"
             process = await asyncio.create_subprocess_exec(
                 *COMMAND, "capture", "--pd", playground.pd_address, "--log", str(log), "--log-partitions", "2", "--log-compression",
                 "zstd", "--log-retention", "1h", "--status-addr", address, "--data-dir", str(tmp_path / "data"), "--log-level", "debug",

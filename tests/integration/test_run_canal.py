@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.capture.pd_servers import free_ports
 from tests.support.delivery.runs import await_that, settled
 from tests.support.faults.outages import QUICK
 from tidemill.demo.session import Delivery, Upstream
 from tidemill.playground.programs.canal_client import ClientRefused, JavaClient
+from tidemill.process.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -20,6 +20,7 @@ from rich.table import Table
 from tidemill import tso
 from tidemill.demo.session import Delivery, DemoFailed, Upstream, tables_of
 from tidemill.errors import ConfigError
+from tidemill.process.ports import free_ports
 
 if TYPE_CHECKING:
     from tidemill.demo.canal import JavaReader
@@ -155,7 +156,6 @@ def run(options: Options, console: Console) -> Outcome:
 
 def _reader(stack: ExitStack, console: Console) -> JavaReader:
     from tidemill.demo.canal import JavaReader
-    from tidemill.playground.programs.kafka_broker.broker import free_ports
 
     console.print("Starting Canal's Java client …")
     (port,) = free_ports(1)

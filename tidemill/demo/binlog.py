@@ -16,9 +16,9 @@ from typing import Any, Self
 import httpx
 
 from tidemill.demo.session import TIDEMILL, DemoFailed, Upstream
-from tidemill.playground.programs.kafka_broker.broker import free_ports
 from tidemill.playground.programs.mariadb import MariaDbServer
 from tidemill.process import children
+from tidemill.process.ports import free_ports
 
 POLL_S = 0.2
 _END_S = 60.0

@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.canal.server_runs import ServerProcess, ServerThread, one_destination
 from tests.support.canal.store import GrowingStore, Made, transaction
-from tests.support.capture.pd_servers import free_ports
 from tidemill.canal import AsyncClient, Backoff, CanalRefused, Client
 from tidemill.canal.scramble import stored
 from tidemill.changelog.storage.open import LocalStorage
+from tidemill.process.ports import free_ports
 
 
 def rows(*times: int) -> list[Made]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,11 @@ from tests.support.canal.store import GrowingStore, Made, transaction
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.cli.main import build
 from tidemill.errors import ConfigError
+from tidemill.process.ports import free_ports
 from tidemill.tso import compose
 
 COUNT = 400
 BEGIN = compose(1_700_000_000_000)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def filled(folder: Path, count: int = COUNT) -> tuple[GrowingStore, list[bytes]]:
@@ -42,7 +37,7 @@ def filled(folder: Path, count: int = COUNT) -> tuple[GrowingStore, list[bytes]]
 @pytest.mark.slow
 def test_killed_again_and_again_nothing_is_lost(tmp_path: Path) -> None:
     _, want = filled(tmp_path / "store")
-    rng, port = random.Random("kill"), free_port()
+    rng, port = random.Random("kill"), free_ports(1)[0]
     got: list[bytes] = []
     """What was acknowledged, and an answer came behind it."""
     life = 0
@@ -94,7 +89,7 @@ def ctl(*arguments: str) -> str:
 def test_ctl(tmp_path: Path) -> None:
     folder = str(tmp_path / "store")
     _, want = filled(tmp_path / "store", 20)
-    server = ServerProcess(tmp_path / "store", free_port())
+    server = ServerProcess(tmp_path / "store", free_ports(1)[0])
     with PlainClient(server.address, filter_=r"db\..*") as client:
         number, entries = client.get()
         assert entries == want

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.open import LocalStorage, open_storage
 from tidemill.cli.canal import address_of
 from tidemill.errors import ConfigError, LogFenced
+from tidemill.process.ports import free_ports
 
 RUNNING = "/otter/canal/destinations/d/running"
 SESSION_S = 2.0
@@ -84,14 +84,9 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> GrowingStore:
     return filled(open_storage(url_of(request.getfixturevalue("bucket"))))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def server(store: GrowingStore, zookeeper: ZooKeeper, *more: str, wait: bool = True) -> ServerProcess:
     options = ("--zookeeper", zookeeper.address, "--zookeeper-timeout", str(SESSION_S), *more)
-    made = ServerProcess(store.storage.location, free_port(), *options, until="serving d at" if wait else "waiting: ")
+    made = ServerProcess(store.storage.location, free_ports(1)[0], *options, until="serving d at" if wait else "waiting: ")
     LIVING.append(made)
     return made
 
@@ -258,7 +253,7 @@ def refused(address: str) -> bool:
 @pytest.mark.parametrize("fault", [Fault.UNCONDITIONAL, Fault.NOT_IMPLEMENTED])
 def test_storage_without_conditional_writes_is_refused_before_the_server_listens(bucket: str, fault: Fault) -> None:
     """One that was frozen could write over newer positions."""
-    port = free_port()
+    port = free_ports(1)[0]
     with spoiled(bucket, lambda method, path: fault if method == "PUT" else Fault.NONE) as endpoint:
         storage = open_storage(url_of(endpoint))
         turns = Election("127.0.0.1:1", f"127.0.0.1:{port}", ["d"])

@@ -27,7 +27,7 @@ from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import from_kafka
 from tidemill.errors import Fenced, MessageRefused, MessageTooLarge, SinkError
 from tidemill.playground.programs.kafka_broker import KafkaBroker
-from tidemill.playground.programs.kafka_broker.broker import free_ports
+from tidemill.process.ports import free_ports
 from tidemill.sinks.kafka import options
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
 

@@ -25,7 +25,7 @@ from tests.support.servers.kafka import new_topic_name, read_topic
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError
 from tidemill.playground.programs.kafka_broker import KafkaBroker
-from tidemill.playground.programs.kafka_broker.broker import free_ports
+from tidemill.process.ports import free_ports
 from tidemill.sinks.kafka import options
 from tidemill.sinks.kafka.task import KafkaTaskSink
 from tidemill.sinks.spec import open_driver_sink

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +19,7 @@ from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState, read_nod
 from tidemill.binlog.pump.server import Pump
 from tidemill.binlog.pump.settings import PumpSettings
 from tidemill.playground.server import Playground
+from tidemill.process.ports import free_ports
 from tidemill.wire import pump_pb2, pump_pb2_grpc
 
 NODE_ID = "pump1"
@@ -27,9 +27,7 @@ NODE_ID = "pump1"
 
 def free_address() -> str:
     """An address that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.support.capture.pd_servers import free_ports
 from tidemill.canal.scramble import stored
 from tidemill.playground.programs.maven import installed, java
+from tidemill.process.ports import free_ports
 
 HERE = Path(__file__).parent
 PASSWORD = "Canal@123"

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from typing import Any, Self
 
 import grpc
 
+from tidemill.process.ports import free_ports
 from tidemill.wire import metapb_pb2 as metapb
 from tidemill.wire import pdpb_pb2 as pdpb
 from tidemill.wire import pdpb_pb2_grpc
@@ -58,15 +58,6 @@ class Tls:
         """As PD's configuration has it."""
         names = f"cert-allowed-cn = {json.dumps(list(self.names))}\n" if self.names else ""
         return f'[security]\ncacert-path = "{self.ca}"\ncert-path = "{self.cert}"\nkey-path = "{self.key}"\n{names}'
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class PdServers:

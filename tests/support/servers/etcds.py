@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tidemill.process.ports import free_ports
+
 MISSING = "etcd is not installed: apt-get install etcd-server (make setup does it)"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Etcd:
@@ -25,14 +20,14 @@ class Etcd:
         self._program = shutil.which("etcd")
         if self._program is None:
             pytest.fail(MISSING)
-        self._folder, port = folder, _free_port()
+        self._folder, port = folder, free_ports(1)[0]
         self.address = f"127.0.0.1:{port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; clients wait until it answers."""
         url = f"http://{self.address}"
-        peer = f"http://127.0.0.1:{_free_port()}"
+        peer = f"http://127.0.0.1:{free_ports(1)[0]}"
         self._process = subprocess.Popen(
             [
                 str(self._program), "--data-dir", str(self._folder / "etcd"), "--listen-client-urls", url, "--advertise-client-urls", url,

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pymysql
 
 from tidemill.errors import TidemillError
-from tidemill.playground.programs.kafka_broker.broker import free_ports
+from tidemill.process.ports import free_ports
 
 _SMALL = (
     *("--innodb-log-file-size=32M", "--key-buffer-size=1M", "--performance-schema=OFF", "--table-open-cache=400"),

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from tidemill.playground.programs.kafka_broker.jars import BrokerError, archive, jars
 from tidemill.playground.programs.maven import java
+from tidemill.process.ports import free_ports
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -158,15 +159,3 @@ def make_archive() -> None:
         broker.close()
     if new.is_file():
         new.replace(archive())
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 
 from tidemill.errors import TidemillError
-from tidemill.playground.programs.kafka_broker.broker import free_ports
 from tidemill.playground.programs.maven import installed, java
+from tidemill.process.ports import free_ports
 
 POM = Path(__file__).with_name("pom.xml")
 CACHE = "TIDEMILL_REGISTRY_PROGRAM"

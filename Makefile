@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-mysql soak cluster outage lint types quick bench proto wheel clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch
@@ -47,6 +47,11 @@ chaos: setup
 chaos-mysql: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
 	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_database_chaos.py -x -s
+
+# Binlogs: Pumps, a Drainer into a MariaDB and a run, all killed, paused, joined: make chaos-binlog ROUNDS=20 SEED=7 WORKLOADS="mixed bank"
+chaos-binlog: setup
+	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
+	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_binlog_chaos.py -x -s
 
 # One capture of a stormy playground after the other: make soak SEED=7 ROUNDS=3 SECONDS=120, or make soak MINUTES=30
 soak: setup

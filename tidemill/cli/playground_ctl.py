@@ -194,6 +194,12 @@ def ctl_pace(pd: PdOption, seconds: Annotated[float, typer.Option("--seconds", h
     _ctl(pd, "pace", seconds=seconds)
 
 
+@ctl.command("clock")
+def ctl_clock(pd: PdOption, ms: Annotated[int, typer.Option("--ms", min=1, help="How far, in milliseconds.")]) -> None:
+    """Let PD's time jump ahead."""
+    _ctl(pd, "clock", ms=ms)
+
+
 @ctl.command("dump")
 def ctl_dump(pd: PdOption, path: Annotated[Path, typer.Option("--path", help="Where the playground writes it.")]) -> None:
     """Write every version of every row into an Arrow file."""

@@ -9,7 +9,9 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 
@@ -82,10 +84,10 @@ class Node:
         return {}
 
 
-def pump(node_id: str, folder: Path, upstream: Upstream) -> Node:
+def pump(node_id: str, folder: Path, pd: str) -> Node:
     """A Pump. It is not started yet."""
     options = ("--fake-binlog-interval", "0.5", "--heartbeat-interval", "0.5", "--stop-write-at-available-space", "1 MiB")
-    return Node("pump", node_id, folder, upstream.pd, options)
+    return Node("pump", node_id, folder, pd, options)
 
 
 def drainer(folder: Path, upstream: Upstream, database: MariaDbServer) -> Node:
@@ -99,22 +101,113 @@ def drainer(folder: Path, upstream: Upstream, database: MariaDbServer) -> Node:
     return Node("drainer", "drainer1", folder, upstream.pd, options)
 
 
-def checkpoint(database: MariaDbServer) -> int:
-    """Return the Drainer's checkpoint in the database; 0 before the first."""
-    with database.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tidb_binlog' AND table_name = 'checkpoint'")
-        if not cursor.fetchall()[0][0]:
-            return 0
-        cursor.execute("SELECT checkPoint FROM tidb_binlog.checkpoint")
-        found = cursor.fetchall()
-        return int(json.loads(found[0][0])["commitTS"]) if found else 0
+class Accident(Enum):
+    """What may happen to a chain."""
+
+    PUMP_KILLED = "a Pump was killed (SIGKILL) and started again"
+    PUMP_PAUSED = "a Pump was paused (SIGTERM) and started again"
+    PUMP_OFFLINE = "a Pump went offline (binlogctl) and another one joined"
+    PUMP_JOINS = "a Pump joined"
+    DRAINER_KILLED = "the Drainer was killed (SIGKILL) and started again"
+    DRAINER_PAUSED = "the Drainer was paused (SIGTERM) and started again"
+    DATABASE_KILLED = "MariaDB was killed (SIGKILL) and started again"
+    CLOCK_JUMPED = "PD's clock jumped five seconds ahead"
 
 
-def wait_until(node: Node, database: MariaDbServer, ts: int, within_s: float = 300.0) -> None:
-    """Return when the Drainer's checkpoint has reached `ts`. Raises DemoFailed when the Drainer ends or stands still."""
-    deadline = time.monotonic() + within_s
-    while (reached := checkpoint(database)) < ts:
-        node.check()
-        if time.monotonic() > deadline:
-            raise DemoFailed(f"the Drainer's checkpoint {reached} did not reach {ts} within {within_s:.0f} s", hint=f"See {node.output}.")
-        time.sleep(POLL_S)
+class Chain:
+    """Pumps, a Drainer and a database behind an upstream that writes binlogs. A context manager."""
+
+    def __init__(self, folder: Path, upstream: Upstream, database: MariaDbServer, *, pumps: int = 3, seed: int = 0) -> None:
+        self.folder, self.upstream, self.database = folder, upstream, database
+        self._random = Random(seed)
+        self._made = 0
+        self.pumps: list[Node] = []
+        self._first = pumps
+        self.drainer = drainer(folder, upstream, database)
+
+    def __enter__(self) -> Self:
+        for _ in range(self._first):
+            self._join()
+        self.drainer.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for node in (self.drainer, *self.pumps):  # Pumps take what the upstream still has to end
+            node.__exit__(kind, error, trace)
+
+    def _join(self) -> None:
+        self._made += 1
+        self.pumps.append(pump(f"pump{self._made}", self.folder, self.upstream.pd))
+        self.pumps[-1].start()
+
+    def strike(self, accident: Accident) -> str:
+        """Let something happen; returns what. The same seed chooses the same Pumps."""
+        node = self._random.choice(self.pumps)
+        match accident:
+            case Accident.PUMP_KILLED:
+                node.kill()
+                node.start()
+            case Accident.PUMP_PAUSED:
+                node.stop()
+                node.start()
+            case Accident.PUMP_OFFLINE:
+                self._join()
+                self._go_offline(node)
+            case Accident.PUMP_JOINS:
+                self._join()
+            case Accident.DRAINER_KILLED:
+                self.drainer.kill()
+                self.drainer.start()
+            case Accident.DRAINER_PAUSED:
+                self.drainer.stop()
+                self.drainer.start()
+            case Accident.DATABASE_KILLED:
+                self.database.kill()
+                self.database.start()
+            case Accident.CLOCK_JUMPED:
+                self.upstream.call("clock", ms=5000)
+        return accident.value
+
+    def _go_offline(self, node: Node) -> None:
+        """Ask a Pump to go offline. It ends when the Drainer has all that it holds."""
+        asked = [*TIDEMILL, "binlogctl", "--pd-urls", self.upstream.pd, "--cmd", "offline-pump", "--node-id", node.node_id]
+        deadline = time.monotonic() + _END_S
+        while (said := subprocess.run(asked, capture_output=True, text=True, check=False, env=children.environment())).returncode:
+            if time.monotonic() > deadline:  # it has just been started
+                raise DemoFailed(f"{node.node_id} does not go offline: {said.stdout}{said.stderr}")
+            time.sleep(POLL_S)
+        self.pumps.remove(node)
+        assert node.process is not None
+        node.process.wait(_END_S)
+
+    def check(self) -> None:
+        """Raises DemoFailed when a Pump or the Drainer has ended by itself."""
+        for node in (*self.pumps, self.drainer):
+            node.check()
+
+    def checkpoint(self) -> int:
+        """Return the Drainer's checkpoint in the database; 0 before the first."""
+        with self.database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tidb_binlog' AND table_name = 'checkpoint'"
+            )
+            if not cursor.fetchall()[0][0]:
+                return 0
+            cursor.execute("SELECT checkPoint FROM tidb_binlog.checkpoint")
+            found = cursor.fetchall()
+            return int(json.loads(found[0][0])["commitTS"]) if found else 0
+
+    def wait_for_tables(self) -> None:
+        """Return when the upstream's first tables are in the database."""
+        self.wait_until(self.upstream.began_ts + 1)
+
+    def wait_until(self, ts: int, within_s: float = 300.0) -> None:
+        """Return when the Drainer's checkpoint has reached `ts`. Raises DemoFailed when something ends or stands still."""
+        deadline = time.monotonic() + within_s
+        while (reached := self.checkpoint()) < ts:
+            self.check()
+            if time.monotonic() > deadline:
+                raise DemoFailed(
+                    f"the Drainer's checkpoint {reached} did not reach {ts} within {within_s:.0f} s", hint=f"See {self.drainer.output}."
+                )
+            time.sleep(POLL_S)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tidemill import tso
 from tidemill.errors import SqlError
 from tidemill.playground.served import Served
 from tidemill.playground.services.gate import Fault, Gate
@@ -55,7 +56,14 @@ class FaultCommands:
             "pace": self._pace,
             "break-streams": self._break_streams,
             "resolve-orphans": self._resolve_orphans,
+            "clock": self._clock,
         }
+
+    def _clock(self, request: Json) -> Json:
+        """Let PD's time jump ahead. The machine's clock follows, and PD never goes back: it stands still until then."""
+        oracle = self._playground.cluster.oracle
+        oracle.advance(tso.compose(tso.physical_ms(oracle.last) + int(request["ms"])))
+        return {"ts": oracle.last}
 
     # connections and servers
 

@@ -16,6 +16,7 @@ from tests.support.binlog.pumps import RunningPump, running_pump
 from tidemill.binlog.client.client import PumpClient
 from tidemill.binlog.client.options import ClientOptions
 from tidemill.binlog.messages import Binlog, BinlogType, read_binlog
+from tidemill.binlog.nodes import Node, NodeKind, NodeState
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.errors import UpstreamUnavailable
 from tidemill.playground.server import Playground
@@ -134,6 +135,40 @@ def test_a_dead_pump_is_passed_over_and_probed_until_it_answers(tmp_path: Path, 
 
     run(test)
     assert [text for text in caplog.messages if "passed over" in text or "available again" in text] != []
+
+
+def test_a_call_that_fails_leaves_the_others_of_its_connection_alone() -> None:
+    """grpc cancels the calls of a channel that is closed, and that looks like a task that is cancelled."""
+
+    async def test(playground: Playground) -> None:
+        slow, fast, asked = playground.cluster.oracle.next(), playground.cluster.oracle.next(), asyncio.Event()
+        failed, failures = asyncio.Event(), 1
+
+        async def take(request: pump_pb2.WriteBinlogReq, context: grpc.aio.ServicerContext) -> pump_pb2.WriteBinlogResp:
+            nonlocal failures
+            if read_binlog(request.payload).start_ts == slow:
+                asked.set()
+                await failed.wait()
+            elif failures:
+                failures -= 1
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "down")
+            return pump_pb2.WriteBinlogResp()
+
+        method = grpc.unary_unary_rpc_method_handler(take, pump_pb2.WriteBinlogReq.FromString, pump_pb2.WriteBinlogResp.SerializeToString)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("binlog.Pump", {"WriteBinlog": method}),))
+        node = Node("p", f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", NodeState.ONLINE)
+        await server.start()
+        playground.etcd.change([(NodeKind.PUMP.key("p").encode(), node.encode(), 0)])
+        async with client_of(playground) as client:
+            waiting = asyncio.ensure_future(client.write(prewrite(slow)))
+            await asked.wait()
+            await client.write(prewrite(fast))
+            failed.set()
+            await waiting
+        await server.stop(None)
+
+    run(test)
 
 
 def test_errors_may_be_ignored_until_somebody_recovers(tmp_path: Path) -> None:

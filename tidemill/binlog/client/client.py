@@ -51,6 +51,7 @@ class PumpClient:
         self._clock, self._sleep = clock, sleep
         self._channels = Channels(pd.channels.security)
         self._open: dict[str, Any] = {}
+        self._left: set[asyncio.Future[None]] = set()  # connections that are being closed
         self._of: dict[int, str] = {}  # start_ts of a Prewrite → the Pump that has it
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -70,8 +71,12 @@ class PumpClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for host in list(self._open):
-            await self._drop(host)
+        for channel in self._open.values():
+            await channel.close()
+        self._open.clear()
+        for closing in list(self._left):
+            closing.cancel()
+        await asyncio.gather(*self._left, return_exceptions=True)
 
     def recover(self) -> None:
         """Write binlogs again. What was skipped is lost to them."""
@@ -143,7 +148,7 @@ class PumpClient:
         return outcome, f"Pump {node_id} at {host}: {said}"
 
     async def _call(self, host: str, payload: bytes) -> tuple[Outcome, str]:
-        channel = self._open.get(host)
+        channel: Any = self._open.get(host)
         if channel is None:
             channel = self._open[host] = self._channels.own(host)
         call = channel.unary_unary(_WRITE, pump_pb2.WriteBinlogReq.SerializeToString, pump_pb2.WriteBinlogResp.FromString)
@@ -152,15 +157,18 @@ class PumpClient:
             answer = await call(request, timeout=self.options.write_timeout)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                await self._drop(host)
+                self._drop(host, channel)
             too_large = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             return Outcome.TOO_LARGE if too_large else Outcome.REFUSED, f"{error.code().name} {error.details()}"
         return (Outcome.REFUSED, answer.errmsg) if answer.errmsg else (Outcome.WRITTEN, "")
 
-    async def _drop(self, host: str) -> None:
-        channel = self._open.pop(host, None)
-        if channel is not None:
-            await channel.close()
+    def _drop(self, host: str, channel: Any) -> None:
+        """Use a new connection from now on. Calls of the old one end by themselves: closing it at once would cancel them."""
+        if self._open.get(host) is channel:
+            del self._open[host]
+            closing = asyncio.ensure_future(channel.close(self.options.write_timeout))
+            self._left.add(closing)
+            closing.add_done_callback(self._left.discard)
 
     # ---- Pumps
 

@@ -164,7 +164,7 @@ class PumpClient:
 
     def _drop(self, host: str, channel: Any) -> None:
         """Use a new connection from now on. Calls of the old one end by themselves: closing it at once would cancel them."""
-        if self._open.get(host) is channel:
+        if host in self._open and self._open[host] is channel:
             del self._open[host]
             closing = asyncio.ensure_future(channel.close(self.options.write_timeout))
             self._left.add(closing)

@@ -58,9 +58,10 @@ echo "Fetching Canal's clients of demo and tests"
 .venv/bin/python -m tidemill.playground.programs.canal_client
 .venv/bin/python -m tests.support.canal.clients
 
+wait "$first"
+wait "$second"
+
 echo "Keeping the classes of Spark's Java, so that the tests start it sooner"
 .venv/bin/python -m tests.support.spark.java_archive
 
-wait "$first"
-wait "$second"
 echo "$wanted" > "$stamp"

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("config", False),),
     (("capture", True), ("registry", True), ("canal.client", True)),
     (("sinks", True), ("binlog.registry", True)),
-    (("delivery", True), ("binlog.pump", True), ("binlog.client", True), ("binlog.ctl", True)),
+    (("delivery", True), ("binlog.pump", True), ("binlog.client", True), ("binlog.ctl", True), ("doctor", True)),
     (("consumer", True), ("binlog.drainer", True), ("canal", True), ("canal.conversation", False)),
     (("spark", True), ("verify", True), ("canal.server", True), ("binlog.source", True), ("binlog.reparo", True)),
     (("capture.spark", True), ("functions", True), ("diff", True)),

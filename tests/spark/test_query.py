@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from tests.support.delivery.feeds import World
 from tidemill.delivery.epoch_fence import Interval
 from tidemill.delivery.position import Position
 from tidemill.spark.offset_source import OffsetReader
-from tidemill.spark.query import Changefeed, next_begin, set_aside_broken
+from tidemill.spark.query import CLOCK_STARTS, Changefeed, QueryFailed, _query_error, next_begin, set_aside_broken
 
 
 def spark_checkpoint(folder: Path, ends: list[int], commits: int) -> Path:
@@ -80,3 +82,30 @@ def test_which_interval_is_that_of_the_batch_under_way(tmp_path: Path, planned: 
         on_report=lambda report: None, planned=planned,
     )  # fmt: skip
     assert feed._planned == (Position(first) if first else None)
+
+
+class Late(Changefeed):
+    """A changefeed whose clock is late so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left, self.started = times, 0
+        self._driver = SimpleNamespace(stop=threading.Event())  # type: ignore[assignment]
+
+    def _query(self) -> None:
+        self.started += 1
+        if self.left:
+            self.left -= 1
+            raise _query_error("org.apache.spark.SparkException: Python worker failed to connect back.\n\tat …")
+
+
+def test_a_clock_that_starts_slowly_is_started_again_and_not_without_end() -> None:
+    feed = Late(3)
+    feed._queries()
+    assert feed.started == 4
+    with pytest.raises(QueryFailed, match="did not answer within ten seconds"):
+        Late(CLOCK_STARTS)._queries()
+    stopped = Late(3)
+    stopped._driver.stop.set()
+    with pytest.raises(QueryFailed):
+        stopped._queries()
+    assert stopped.started == 1

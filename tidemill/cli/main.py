@@ -16,6 +16,7 @@ from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import SUPERVISED
 
 VERBS = {
+    "doctor": "Check machine, cluster, log and sink, with a remedy for what is wrong.",
     "demo": "Run everything on an embedded TiDB upstream, and compare what was delivered with its tables.",
     "run": "Capture a TiDB cluster and deliver its changes to a sink, until stopped.",
     "capture": "Capture a TiDB cluster into a change log, without delivering.",

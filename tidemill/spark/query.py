@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.25
 """How often to ask whether the query has ended: Spark does not say so by itself."""
+CLOCK_STARTS = 6
+"""How often a query is started whose clock is late."""
 LOOK_S = 30.0
 """How often the log is looked at while no batch comes."""
 
@@ -49,6 +51,10 @@ class QueryFailed(TidemillError):
 
     code = "TM:ErrQueryFailed"
     retryable = True
+
+
+class ClockLate(QueryFailed):
+    """Spark's Python process for the clock did not answer in time: on a busy machine it starts slowly, and Spark waits ten seconds."""
 
 
 class Changefeed:
@@ -95,7 +101,7 @@ class Changefeed:
             return True
         self._session.dataSource.register(OffsetSource)
         try:
-            StorageRetry(self._driver.stop).call(self._query)  # waits for the file system of Spark's checkpoint
+            StorageRetry(self._driver.stop).call(self._queries)  # waits for the file system of Spark's checkpoint
         except LogUnavailable:
             if not self._driver.stop.is_set():
                 raise
@@ -106,6 +112,17 @@ class Changefeed:
     @property
     def _delivered(self) -> Position:
         return self._driver.delivered or self._begin
+
+    def _queries(self) -> None:
+        """Run a query, and another one where the clock was late: nothing was delivered then that the next one does not know of."""
+        for left in range(CLOCK_STARTS - 1, -1, -1):
+            try:
+                self._query()
+                return
+            except ClockLate as error:
+                if not left or self._driver.stop.is_set():
+                    raise
+                log.warning("%s; the query is started again", error.message)
 
     def _query(self) -> None:
         """Run one query until it is to end. Raises LogUnavailable if Spark could not read or write its own checkpoint."""
@@ -237,6 +254,8 @@ def set_aside_broken(folder: Path, delivered: Position) -> None:
 
 _DISK = re.compile(r"Input/output error|Stale (NFS )?file handle|No space left on device|Disk quota exceeded")
 """Found in Java's errors if the file system of Spark's checkpoint fails."""
+_LATE = "Python worker failed to connect back"
+"""Found in Java's errors if a Python process that runs a data source starts slowly."""
 _RAISED = re.compile(r"tidemill\.[\w.]*\.(\w+): (.*)")
 
 
@@ -254,4 +273,6 @@ def _query_error(text: str) -> TidemillError:
         return JobLost("Spark's Java process is gone")
     if _DISK.search(text):
         return LogUnavailable(f"Spark cannot use its checkpoint now: {cause_of(text)}")
+    if _LATE in text:
+        return ClockLate("Spark's Python process for the clock did not answer within ten seconds; this machine is busy")
     return QueryFailed(f"the streaming query ended: {cause_of(text)}")

@@ -57,7 +57,7 @@ class KafkaDriverSink(ByDispatchers):
         """Create missing topics if auto-create-topic, and return how many partitions of each topic are used: all, or partition-num."""
         if not topics:
             return {}
-        counts = self._describe(topics)
+        counts = self.existing(topics)
         missing = sorted(topics - counts.keys())
         if missing:
             self._create(missing)
@@ -73,7 +73,7 @@ class KafkaDriverSink(ByDispatchers):
             )
         return wanted or count
 
-    def _describe(self, topics: set[str]) -> dict[str, int]:
+    def existing(self, topics: set[str]) -> dict[str, int]:
         """Return the partition counts of the topics that exist."""
         admin = self._admin_client()
         futures = self._calling(
@@ -113,7 +113,7 @@ class KafkaDriverSink(ByDispatchers):
         deadline = time.monotonic() + _VISIBLE_SECONDS
         pause = threading.Event()
         while True:
-            counts = self._describe(set(topics))
+            counts = self.existing(set(topics))
             if len(counts) == len(topics):
                 return counts
             if time.monotonic() > deadline:

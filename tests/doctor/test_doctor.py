@@ -52,17 +52,11 @@ def test_an_errors_hint_is_the_remedy_and_secrets_are_not_shown() -> None:
 # this machine
 
 
-def test_java_that_is_missing_or_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert of(list(machine.machine()), "java").health is BAD
-    program = tmp_path / "bin" / "java"
-    program.parent.mkdir()
-    for said, expected in (("1.8.0_402", BAD), ("11.0.2", BAD), ("17.0.15", GOOD), ("21", GOOD)):
-        program.write_text(f"#!/bin/sh\necho 'openjdk version \"{said}\"' >&2\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        assert of(list(machine.machine()), "java").health is expected, said
+def test_a_java_that_spark_does_not_run_on_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.spark.session.java_homes", lambda: [tmp_path])
+    found = of(list(machine.machine()), "java")
+    assert (found.health, "17 to 21" in found.text) == (BAD, True)
+    assert "openjdk-17" in found.remedy
 
 
 def test_a_machine_that_runs_the_tests_is_well() -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 
-from tidemill.doctor.findings import Finding, bad, doubtful, good
+from tidemill.doctor.findings import Finding, bad, doubtful, good, of_error
 
 PYTHONS = ((3, 11), (3, 13))
-JAVA = 17
 FILES = 4096
 """Open files that a capture of a large cluster and Spark want, at least."""
 _MEMORY_GIB = 3.0
@@ -39,20 +34,14 @@ def _python() -> Finding:
 
 
 def _java() -> Finding:
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    remedy = f"Install Java {JAVA} or newer: apt-get install openjdk-17-jre-headless. JAVA_HOME, if set, must name it."
-    if program is None:
-        return bad("java", "there is no java, which Spark needs", remedy)
+    """The Java that a run takes, by the same rule."""
+    from tidemill.spark.session import NoJava, find_java, java_version
+
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
-    except OSError as error:
-        return bad("java", f"{program} cannot be run: {error}", remedy)
-    found = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', said)
-    if found is None:
-        return doubtful("java", f"{program} does not tell its version", remedy)
-    text = f"{found[1]}{found[2]} at {program}"
-    return good("java", text) if int(found[1]) >= JAVA else bad("java", f"{text} is too old for Spark 4", remedy)
+        home = find_java()
+    except NoJava as error:
+        return of_error("java", error)
+    return good("java", f"{java_version(home)} in {home}")
 
 
 def _spark() -> Finding:

@@ -13,6 +13,9 @@ from tidemill.errors import ConfigError, redact
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "warning": logging.WARNING, "error": logging.ERROR}
 
+_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+"""Levels as TiDB's programs write them."""
+
 
 class _Formatter(logging.Formatter):
     """`[2026/11/21 10:01:41.108 +00:00] [INFO] [capture.regions] message`, with addresses redacted."""
@@ -23,6 +26,7 @@ class _Formatter(logging.Formatter):
         return f"{moment:%Y/%m/%d %H:%M:%S}.{moment.microsecond // 1000:03d} {offset[:3]}:{offset[3:]}"
 
     def format(self, record: logging.LogRecord) -> str:
+        record.level = _NAMES.get(record.levelname, record.levelname)
         return redact(super().format(record))
 
 
@@ -40,7 +44,7 @@ def setup(level: str = "info", file: str | Path | None = None, *, part: str = ""
     except OSError as error:
         raise ConfigError(f"log file {file}: {error.strerror}") from error
     where = f"[{part}] " if part else ""
-    handler.setFormatter(_Formatter(f"[%(asctime)s] [%(levelname)s] {where}[%(name)s] %(message)s"))
+    handler.setFormatter(_Formatter(f"[%(asctime)s] [%(level)s] {where}[%(name)s] %(message)s"))
     logger = logging.getLogger("tidemill")
     logger.handlers[:] = [handler]
     logger.setLevel(LEVELS[level.lower()])

@@ -77,6 +77,12 @@ def test_serve_query_control_and_stop(tidemill: Run) -> None:
         old = tidemill(*query, "--at", str(before), "--output", "json")
         assert [json.loads(line)["v"] for line in old.out.splitlines()] == ["ü"]
         assert "later" in tidemill(*query).out
+        sql = ("playground", "ctl", "sql", "--pd", pd)
+        shown = tidemill(*sql, "show tables from d")
+        assert "Tables_in_d" in shown.out
+        assert "1 rows" in shown.out
+        assert json.loads(tidemill(*sql, "select * from d.t", "--output", "json").out)["rows"][1] == [2, None, None]
+        assert "1 rows changed, commit ts" in tidemill(*sql, "delete from d.t where id = 2").out
         stats = json.loads(tidemill("playground", "ctl", "stats", "--pd", pd).out)
         assert (stats["tables"], len(stats["stores"])) == (1, 2)
         unknown = tidemill("playground", "query", "--pd", pd, "--table", "d.nope")

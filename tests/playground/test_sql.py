@@ -395,3 +395,30 @@ def test_if_exists(db: Playground) -> None:
     db.execute("create database if not exists d; create table if not exists t (id int); create table if not exists t (id int)")
     db.execute("drop table if exists t, u; drop database if exists nope; drop database d")
     assert db.tables_at() == {}
+
+
+def test_show_and_describe(db: Playground) -> None:
+    db.execute("create table t (id bigint unsigned primary key auto_increment, v varchar(9) default 'x', u int unique, k int, key (k))")
+    db.execute("create table g (a int not null, b int as (a + 1))")
+    assert [name for (name,) in rows(db, "show databases") if name in ("d", "test")] == ["d", "test"]
+    assert rows(db, "show tables") == rows(db, "SHOW TABLES FROM d") == [("g",), ("t",)]
+    assert rows(db, "show tables in test") == []
+    ((name, text),) = rows(db, "show create table t")
+    assert (name, "AUTO_INCREMENT" in text, "`v` varchar(9)" in text.replace("VARCHAR", "varchar")) == ("t", True, True)
+    assert rows(db, "describe t") == [
+        ("id", "bigint unsigned", "NO", "PRI", None, "auto_increment"),
+        ("v", "varchar(9)", "YES", "", "x", ""),
+        ("u", "int", "YES", "UNI", None, ""),
+        ("k", "int", "YES", "MUL", None, ""),
+    ]
+    assert (
+        rows(db, "desc d.g")
+        == rows(db, "show columns from g")
+        == [
+            ("a", "int", "NO", "", None, ""),
+            ("b", "int", "YES", "", None, "VIRTUAL GENERATED"),
+        ]
+    )
+    for wrong in ("show", "show create view x", "show tables from nope", "desc nope", "show columns t"):
+        with pytest.raises(SqlError):
+            db.execute(wrong)

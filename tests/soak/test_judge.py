@@ -119,7 +119,7 @@ def test_what_is_wrong_is_found(finished: Finished, spoil: Callable[[Finished], 
 
 def test_what_held_an_event_loop_is_found_in_the_logs(tmp_path: Path) -> None:
     stall = Stall(0.3, ('  File "a.py", line 1, in f\n    g()\n',), ("a.py",), blind=False)
-    noted = ["[2026/11/22 13:40:25.652 +00:00] [INFO] [capture] [tidemill.x] begun", f"[2026/11/22] [WARNING] [capture] [x] {stall}"]
+    noted = ["[2026/11/22 13:40:25.652 +00:00] [INFO] [capture] [tidemill.x] begun", f"[2026/11/22] [WARN] [capture] [x] {stall}"]
     (tmp_path / "capture.log").write_text("\n".join([*noted, "[2026/11/22] [INFO] [group 1] [x] goes on", noted[1]]) + "\n")
     found = Capture(tmp_path, []).stalls()
     assert len(found) == 2

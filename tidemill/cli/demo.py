@@ -98,7 +98,7 @@ def command(
         raise DemoFailed(f"{place} is not empty", hint="Give --dir a new folder: a demo begins from nothing.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no process behind
     options = Options(seconds, rate, seed, stores, partitions, kafka, mysql, canal, place)
-    console.print(f"Everything of this demo lies in {place}")
+    console.print(f"Everything of this demo lies in {place}" + ("" if folder else ", and is deleted if all is well; --dir DIR keeps it"))
     if binlog:
         from tidemill.cli import demo_binlog
 

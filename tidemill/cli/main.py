@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
 
@@ -56,6 +57,12 @@ def _print_version() -> None:
         typer.echo("unknown (not installed)")
 
 
+def _version_asked(asked: bool) -> None:
+    if asked:
+        _print_version()
+        raise typer.Exit
+
+
 def _asked_for(arguments: list[str]) -> str | None:
     return next((a for a in arguments if not a.startswith("-")), None)
 
@@ -77,7 +84,14 @@ def build(arguments: list[str]) -> typer.Typer:
             app.command(verb, help=text)(_placeholder)
         else:
             _load(app, verb, text)
+    app.callback()(_group)
     return app
+
+
+def _group(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version_asked)] = False,
+) -> None:
+    """Change data capture for TiDB on Spark."""
 
 
 def _load(app: typer.Typer, verb: str, text: str) -> None:
@@ -93,6 +107,7 @@ def _load(app: typer.Typer, verb: str, text: str) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. A TidemillError ends with 1 and `Error CODE: message`, wrong usage with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say comes as errors of ours; also in processes started from here
     if SUPERVISED in os.environ:
         lifeline.hold()
     try:

@@ -1,4 +1,4 @@
-"""`tidemill playground ctl`: commands for a running playground. It prints the playground's answer as JSON."""
+"""`tidemill playground ctl`: commands for a running playground. All but `sql` print its answer as JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from tidemill import tso
+from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 ctl = typer.Typer(help="Control a running playground.", no_args_is_help=True, context_settings=CONTEXT)
+
+ADDRESS = "127.0.0.1:12379"
+"""Where a playground listens unless it is told otherwise."""
 
 PdOption = Annotated[str, typer.Option("--pd", help="Address of the playground: HOST:PORT.")]
 TableOption = Annotated[str, typer.Option("--table", help="SCHEMA.TABLE.")]
@@ -32,18 +36,44 @@ def remember_tls(ca: CaOption = None, cert: CertOption = None, key: KeyOption = 
 
 
 def _ctl(pd: str, command: str, **arguments: Any) -> None:
+    print(json.dumps(_answer(pd, command, **arguments), ensure_ascii=False, indent=2))
+
+
+def _answer(pd: str, command: str, **arguments: Any) -> dict[str, Any]:
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.playground.control import call
 
     security = security_of(pd.split(","), _tls.get("ca"), _tls.get("cert"), _tls.get("key"))
     credentials = None if security is None else security.credentials()
-    print(json.dumps(call(pd, command, credentials=credentials, **arguments), ensure_ascii=False, indent=2))
+    return call(pd, command, credentials=credentials, **arguments)
 
 
 @ctl.command("sql")
-def ctl_sql(pd: PdOption, text: Annotated[str, typer.Argument(help="Statements, separated by semicolons.")]) -> None:
-    """Run SQL statements; docs/playground.md lists what is understood."""
-    _ctl(pd, "sql", text=text)
+def ctl_sql(
+    text: Annotated[str, typer.Argument(help="Statements, separated by semicolons.")],
+    pd: PdOption = ADDRESS,
+    output: OutputOption = Output.TEXT,
+    as_json: JsonOption = False,
+) -> None:
+    """Run SQL statements, and show the result of the last; docs/playground.md lists what is understood."""
+    found = _answer(pd, "sql", text=text)
+    if form(output, as_json) is Output.JSON:
+        print(json.dumps(found, ensure_ascii=False, indent=2))
+    elif found["columns"]:
+        _print_rows(found["columns"], found["rows"])
+    else:
+        print(f"{found['affected']} rows changed" + (f", commit ts {found['commit_ts']}" if found["commit_ts"] else ""))
+
+
+def _print_rows(columns: list[str], rows: list[list[Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*("NULL" if value is None else str(value) for value in row))
+    Console(soft_wrap=True, highlight=False, markup=False).print(table)
+    print(f"{len(rows)} rows")
 
 
 @ctl.command("load")

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidemill import tso
 from tidemill.errors import SqlError
+from tidemill.playground.sql import shown
 from tidemill.playground.sql.binlogs import Binlogs, Writer
 from tidemill.playground.sql.catalog import Catalog, Table
 from tidemill.playground.sql.parse import ast
@@ -146,7 +147,22 @@ class Session:
                 return Result(affected=self._split(statement))
             case ast.Insert() | ast.Update() | ast.Delete() | ast.Select():
                 return self._dml(statement)
+            case ast.ShowDatabases() | ast.ShowTables() | ast.ShowCreateTable() | ast.Describe():
+                labels, rows = self._shown(statement)
+                return Result(0, labels, rows)
         return Result()
+
+    def _shown(self, statement: ast.ShowDatabases | ast.ShowTables | ast.ShowCreateTable | ast.Describe) -> shown.Shown:
+        catalog = self._database.catalog
+        match statement:
+            case ast.ShowDatabases():
+                return shown.databases(catalog)
+            case ast.ShowTables(schema):
+                return shown.tables(catalog, schema or self.schema)
+            case ast.ShowCreateTable(name):
+                return shown.create(catalog, self.table(name))
+            case ast.Describe(name):
+                return shown.columns(self.table(name))
 
     def _new_transaction(self) -> Transaction:
         return self._database.transaction(one_phase=self.settings.one_phase, source=self.settings.cdc_write_source)

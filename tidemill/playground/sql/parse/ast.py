@@ -386,6 +386,26 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowDatabases:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    schema: str  # empty: that of the session
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCreateTable:
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     pass
 
@@ -419,5 +439,6 @@ class SplitTable:
 Statement = (
     CreateDatabase | AlterDatabase | DropDatabase | Use | CreateTable | CreateTableLike | CreateView | DropTables | Truncate | RenameTables
     | RecoverTable | FlashbackDatabase
+    | ShowDatabases | ShowTables | ShowCreateTable | Describe
     | AlterTable | Insert | Update | Delete | Select | Begin | Commit | Rollback | SetVariable | SplitTable
 )  # fmt: skip

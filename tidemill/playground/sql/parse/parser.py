@@ -205,7 +205,27 @@ def _split(cursor: Cursor) -> ast.Statement:
     return ast.SplitTable(table, (), (low, high), cursor.integer())
 
 
+def _show(cursor: Cursor) -> ast.Statement:
+    if cursor.accept_any("DATABASES", "SCHEMAS"):
+        return ast.ShowDatabases()
+    if cursor.accept("CREATE", "TABLE"):
+        return ast.ShowCreateTable(table_name(cursor))
+    if cursor.accept_any("COLUMNS", "FIELDS"):
+        if not cursor.accept_any("FROM", "IN"):
+            raise cursor.fail("FROM")
+        return ast.Describe(table_name(cursor))
+    cursor.expect("TABLES")
+    return ast.ShowTables(cursor.name() if cursor.accept_any("FROM", "IN") else "")
+
+
+def _describe(cursor: Cursor) -> ast.Statement:
+    return ast.Describe(table_name(cursor))
+
+
 _STATEMENTS = {
+    "SHOW": _show,
+    "DESCRIBE": _describe,
+    "DESC": _describe,
     "CREATE": _create,
     "DROP": _drop,
     "TRUNCATE": _truncate,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.support.servers.certificates import Authority
 from tidemill import tso
@@ -91,6 +93,24 @@ def test_serve_query_control_and_stop(tidemill: Run) -> None:
         assert (refused.code, "TM:ErrSql" in refused.err) == (1, True)
         assert tidemill("playground", "ctl", "stop", "--pd", pd).code == 0
         assert process.wait(30) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_broker_beside_it_ends_with_it() -> None:
+    with serving("--workload", "none", "--kafka") as (pd, process):
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(3)]
+        broker = said[0].split()[3].rstrip(".")
+        assert f"run --pd {pd} " in said[1]
+        assert f"kafka://{broker}/playground" in said[1]
+        assert f"show -f kafka://{broker}/playground" in said[2]
+        assert AdminClient({"bootstrap.servers": broker}).list_topics(timeout=30).brokers
+        call(pd, "stop")
+        assert process.wait(30) == 0
+        host, _, port = broker.rpartition(":")
+        with socket.socket() as probe:
+            assert probe.connect_ex((host, int(port))) != 0
 
 
 def test_faults_and_tls_from_the_command_line(tidemill: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -73,6 +74,9 @@ def serve(
         Path | None,
         typer.Option("--load-kv", help="File of meta keys that the store has instead of its own: JSON lines; needs --workload none."),
     ] = None,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Start a Kafka broker beside it, and show how to deliver there. It ends with the playground.")
+    ] = False,
     binlog: Annotated[
         bool, typer.Option("--binlog", help="Write binlogs too, as TiDB with enable-binlog: into the Pumps that are in PD's registry.")
     ] = False,
@@ -96,7 +100,7 @@ def serve(
         orphan_every=orphan_every, large_every=large_every, large_rows=large_rows, large_bytes=large_bytes,
     )  # fmt: skip
     tls = _server_tls(tls_cert, tls_key, tls_client_ca)
-    loaded = _lines(load_kv, workload)
+    loaded, broker = _lines(load_kv, workload), ""
     binlogs = _binlogs(binlog_strategy, ignore_error, workload, plain=tls is None and loaded is None) if binlog else None
 
     async def run() -> None:
@@ -122,13 +126,33 @@ def serve(
                 print(f"PD is at {playground.pd_address}", flush=True)
             else:
                 print("writing binlogs", flush=True)
+            if broker:
+                _show_way(playground.pd_address, broker)
             await _serve(playground, rate=rate, transactions=transactions, seconds=duration, serve_on=not exit_after)
         finally:
             await playground.stop()
         if exit_after and playground.workload is not None and (faults := playground.workload.progress.faults):
             raise PlaygroundFault(f"the playground failed {faults} times under the workload of seed {seed}; each is told above")
 
-    asyncio.run(run())
+    with ExitStack() as stack:
+        if kafka:
+            broker = _broker(stack)
+        asyncio.run(run())
+
+
+def _broker(stack: ExitStack) -> str:
+    """Start a broker. Returns its address."""
+    from tidemill.playground.programs.kafka_broker import KafkaBroker
+
+    return str(stack.enter_context(KafkaBroker()).address)
+
+
+def _show_way(pd: str, broker: str) -> None:
+    """Print what a person would type next."""
+    topic = f"kafka://{broker}/playground"
+    print(f"Kafka is at {broker}. In two other terminals:", flush=True)
+    print(f"  tidemill run --pd {pd} --log playground-log --sink-uri '{topic}?protocol=open-protocol'", flush=True)
+    print(f"  tidemill show -f {topic}", flush=True)
 
 
 async def _found_pump(playground: Playground) -> bool:

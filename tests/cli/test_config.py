@@ -117,6 +117,11 @@ def test_every_fault_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "sink URI: max-message-bytes = '0': expected an integer from 1 to 1000000000",
         "sink URI: sasl-mechanism = 'zq': expected one of plain, scram-sha-256, scram-sha-512",
     ]
+    code, out, err = run(["config", "check", str(path), "--sink-uri", uri, "--output", "json"], capsys)
+    faults = json.loads(out)["faults"]
+    assert (code, err, len(faults)) == (1, "", len(lines))
+    assert faults[0] == {"code": "TM:ErrConfig", "message": lines[0].strip(), "hint": ""}
+    assert "zq7" not in out
 
 
 def test_every_rule_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,10 @@ import typer
 
 from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.config.explain import Explained, explain
-from tidemill.config.faults import Faults
+from tidemill.config.faults import Faults, faults_of
 from tidemill.config.file import ChangefeedConfig, load_config
 from tidemill.config.uri import check_alone
-from tidemill.errors import redact
+from tidemill.errors import ConfigError, redact
 
 app = typer.Typer()
 
@@ -33,10 +33,16 @@ def check(
 ) -> None:
     """Check a file, and show each setting with its value, its default, where it comes from and what it does.
 
-    Ends with 0 if a changefeed can be started with it, else with 1 and a line for each fault.
+    Ends with 0 if a changefeed can be started with it, else with 1 and a line for each fault, as JSON in `faults`.
     Names of columns and indexes are checked only when a changefeed starts.
     """
-    config = _all_faults(file, sink_uri)
+    try:
+        config = _all_faults(file, sink_uri)
+    except ConfigError as error:
+        if form(output, as_json) is not Output.JSON:
+            raise
+        typer.echo(json.dumps({"faults": [_fault(one) for one in faults_of(error)]}, ensure_ascii=False, indent=2))
+        raise typer.Exit(1) from None
     settings = explain(config, sink_uri)
     warnings = [redact(w) for w in (*config.warnings, *(config.sink_uri(sink_uri).warnings if sink_uri is not None else ()))]
     if form(output, as_json) is Output.JSON:
@@ -59,6 +65,10 @@ def _all_faults(file: Path, sink_uri: str | None) -> ChangefeedConfig:
             check_alone(sink_uri)
     faults.check()
     return found
+
+
+def _fault(error: ConfigError) -> dict[str, str]:
+    return {"code": error.code, "message": redact(error.message), "hint": redact(error.hint)}
 
 
 def _lines(settings: list[Explained]) -> list[str]:

@@ -23,6 +23,11 @@ class ManyFaults(ConfigError):
         self.faults = faults
 
 
+def faults_of(error: ConfigError) -> list[ConfigError]:
+    """Return the faults of which an error tells."""
+    return error.faults if isinstance(error, ManyFaults) else [error]
+
+
 class Faults:
     """Collects ConfigErrors of steps that do not depend on each other."""
 
@@ -39,7 +44,7 @@ class Faults:
 
     def add(self, error: ConfigError) -> None:
         """Keep an error, unless the same one is kept already."""
-        for one in error.faults if isinstance(error, ManyFaults) else [error]:
+        for one in faults_of(error):
             if str(one) not in map(str, self._found):
                 self._found.append(one)
 

@@ -18,6 +18,7 @@ from tidemill.changefeed.run_status import resolved_of
 from tidemill.changelog.files.bounds import before_tables, holds_tables
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli import options as shared
+from tidemill.cli.console import Console
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.uri import CanalOptions, SinkUri
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, redact
@@ -56,6 +57,7 @@ class Options:
     workers: int = 1
     state: str | None = None
     stuck_s: float = STUCK_S
+    console: Console | None = None
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)  # --ca, --cert and --key of the upstream
 
     @property

@@ -6,11 +6,13 @@ import logging
 import signal
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from tidemill import logs, tso
+from tidemill.cli.console import of_uri
 from tidemill.cli.log_times import ts_in
 from tidemill.cli.options import (
     LogLevelOption,
@@ -67,6 +69,8 @@ def command(
 
     Needs no TiDB cluster and keeps no state. Ctrl-C or SIGTERM ends it at the end of a batch.
     """
+    from rich.console import Console as Terminal
+
     from tidemill.changefeed.preflight import check_sink_reachable
     from tidemill.changefeed.replay import replay
     from tidemill.config.file import load_config
@@ -79,31 +83,34 @@ def command(
     from tidemill.spark import settings as sparkconf
 
     logs.setup(log_level, log_file, part="replay")
-    start, target = ts_in(log, start_ts), ts_in(log, target_ts)
-    changefeed = load_config(config)
-    sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
-    sink = changefeed.sink_uri(sink_uri)
-    settings = Settings("replay", sink, changefeed, parse_zone(tz), parse_skip_rows(skip_row or ()))
-    for warning in (*changefeed.warnings, *settings.sink.warnings):
-        log_.warning("%s", warning)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    wanted = sparkconf.options(spark_conf or ())
-    check_master_reachable(master)
-    check_sink_reachable(sink, stop)
-    done = replay(
-        log,
-        settings,
-        start_ts=start,
-        target_ts=target,
-        parallelism=parallelism,
-        master=master,
-        spark_conf=wanted,
-        stop=stop,
-    )
-    if done.skipped_rows:
-        typer.echo(f"{done.skipped_rows} rows left out by --skip-row", err=True)
-    typer.echo(
-        f"{done.rows} rows in {done.messages} messages and {done.ddls} DDLs from {tso.describe(done.from_ts)} to {tso.describe(done.to_ts)}"
-    )
+    with TemporaryDirectory(prefix="tidemill-replay-") as folder:
+        sink_uri, console = of_uri(sink_uri, Path(folder) / "changes.jsonl")
+        start, target = ts_in(log, start_ts), ts_in(log, target_ts)
+        changefeed = load_config(config)
+        sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
+        sink = changefeed.sink_uri(sink_uri)
+        settings = Settings("replay", sink, changefeed, parse_zone(tz), parse_skip_rows(skip_row or ()))
+        for warning in (*changefeed.warnings, *settings.sink.warnings):
+            log_.warning("%s", warning)
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        wanted = sparkconf.options(spark_conf or ())
+        check_master_reachable(master)
+        check_sink_reachable(sink, stop)
+        done = replay(
+            log,
+            settings,
+            start_ts=start,
+            target_ts=target,
+            parallelism=parallelism,
+            master=master,
+            spark_conf=wanted,
+            stop=stop,
+        )
+        if console is not None:
+            console.print_new(Terminal(highlight=False, soft_wrap=True))
+        if done.skipped_rows:
+            typer.echo(f"{done.skipped_rows} rows left out by --skip-row", err=True)
+        times = f"from {tso.describe(done.from_ts)} to {tso.describe(done.to_ts)}"
+        typer.echo(f"{done.rows} rows in {done.messages} messages and {done.ddls} DDLs {times}")

@@ -21,6 +21,7 @@ from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli import options as shared
+from tidemill.cli.console import of_uri
 from tidemill.cli.feeds import DATA_DIR
 from tidemill.cli.launch import Options, check_canal, check_id, children, given, resolve
 from tidemill.cli.starting import orphans_gone, reached, unless
@@ -92,7 +93,10 @@ async def _supervise(options: Options, both: list[ChildProcess], folder: FeedFol
         await pages.start(options.status_addr)
         log.info("/status and /metrics are served at http://%s", pages.address)
         run_status.address = pages.address
-    helpers = [asyncio.ensure_future(work) for work in (_forward(over, supervisor), _resume(resumed, supervisor), _report(run_status))]
+    works = [_forward(over, supervisor), _resume(resumed, supervisor), _report(run_status)]
+    if options.console is not None:
+        works.append(options.console.follow())
+    helpers = [asyncio.ensure_future(work) for work in works]
     try:
         run_status.state = "running"
         await supervisor.run()
@@ -103,6 +107,7 @@ async def _supervise(options: Options, both: list[ChildProcess], folder: FeedFol
     finally:
         for helper in helpers:
             helper.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
         run_status.write()
         await pages.stop()
 
@@ -134,7 +139,7 @@ def command(
         typer.Option(
             "--sink-uri",
             envvar="TIDEMILL_SINK_URI",
-            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, blackhole://.",
+            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, console://, blackhole://.",
         ),
     ],
     log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made.")],
@@ -244,6 +249,7 @@ def command(
     zone = zone_name(parse_zone(tz))
     sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
     sink_uri = with_store(sink_uri, str(data_dir.absolute() / "canal"))
+    sink_uri, console = of_uri(sink_uri, data_dir.absolute() / "console" / f"{check_id(changefeed_id)}.jsonl")
     sink = checked_sink(changefeed, sink_uri)
     check_canal(sink.canal, config)
     options = Options(
@@ -284,6 +290,7 @@ def command(
         workers=workers or 1,
         state=state,
         stuck_s=stuck_s,
+        console=console,
         feed_options=given(
             ("--master", master),
             ("--state", state),

@@ -11,12 +11,11 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
+from tidemill.cli.console import as_text
 from tidemill.cli.topics import ClaimCheckOption, PartitionNumOption, ProtocolOption
 from tidemill.errors import ConfigError
 
-_COLOURS = {"insert": "green", "update": "yellow", "delete": "red", "DDL": "magenta", "resolved": "dim"}
 _AT_ONCE = 1000
 _WAIT_S = 0.5
 
@@ -62,12 +61,7 @@ def command(
     count = 0
     try:
         for event in itertools.islice(events, limit):
-            line = shown(event, None if full else LONGEST)
-            console.print(
-                Text.assemble(
-                    (f"{line.at}  ", "dim"), (f"{line.table}  " if line.table else ""), (line.what, _COLOURS[line.what]), f"  {line.text}"
-                )
-            )
+            console.print(as_text(shown(event, None if full else LONGEST)))
             count += not isinstance(event, DdlMessage | ResolvedMessage)
     except KeyboardInterrupt:
         pass

@@ -42,11 +42,9 @@ echo "Building .venv (PySpark is large: a minute or two)"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 .venv/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 
-echo "Compiling the kernels, in two processes, while the rest is fetched"
-.venv/bin/python -m tidemill.kernels.warm 1/2 &
-first=$!
-.venv/bin/python -m tidemill.kernels.warm 2/2 &
-second=$!
+echo "Compiling the kernels, while the rest is fetched"
+.venv/bin/python -m tidemill.kernels.warm &
+kernels=$!
 
 echo "Fetching the jars of the Kafka broker"
 .venv/bin/python -m tidemill.playground.programs.kafka_broker
@@ -58,8 +56,7 @@ echo "Fetching Canal's clients of demo and tests"
 .venv/bin/python -m tidemill.playground.programs.canal_client
 .venv/bin/python -m tests.support.canal.clients
 
-wait "$first"
-wait "$second"
+wait "$kernels"
 
 echo "Keeping the classes of Spark's Java, so that the tests start it sooner"
 .venv/bin/python -m tests.support.spark.java_archive

@@ -21,6 +21,9 @@ settings.register_profile("tidemill", deadline=None)  # how long an example take
 settings.load_profile("tidemill")
 
 
+pytest_plugins = ("tests.support.servers.kafka",)
+"""Fixtures of the whole session: imported into several modules, each would have a broker of its own."""
+
 LONGEST = (
     "integration/test_run_kafka.py",
     "integration/test_delivery_cluster.py",

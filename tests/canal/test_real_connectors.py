@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.canal.clients import kafka_reader
 from tests.support.canal.clients.stores import deliver, made_log
-from tests.support.servers.kafka import Record, kafka_broker, new_topic_name, read_topic
+from tests.support.servers.kafka import Record, new_topic_name, read_topic
 from tidemill.playground.programs.canal_client import ClientRefused
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.protocols.canal.codes import EventType
@@ -19,7 +19,6 @@ from tidemill.protocols.canal.parse import parse_entry
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 
-__all__ = ["kafka_broker"]
 
 FLAT = ("data", "database", "es", "gtid", "id", "isDdl", "mysqlType", "old", "pkNames", "sql", "sqlType", "table", "ts", "type")
 """The fields of Canal's FlatMessage."""

@@ -16,15 +16,13 @@ import pytest
 from tests.support.canal.golden import conversations, lines
 from tests.support.rows.mutation import mutated
 from tests.support.rows.random_rows import maximal_varint
-from tests.support.servers.kafka import kafka_broker, new_topic_name
+from tests.support.servers.kafka import new_topic_name
 from tidemill.cli.decode_canal import Form, as_lines, as_object, read
 from tidemill.cli.main import main
 from tidemill.errors import MalformedMessage
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.protocols.canal.encode import packet
 from tidemill.protocols.canal.packets import ClientAuth, Messages, frame, write_packet
-
-__all__ = ["kafka_broker"]
 
 BATCH = next(batch for batch in lines("flat_message") if batch["scenario"] == "tx_shapes")
 ENTRIES = [base64.b64decode(entry) for entry in BATCH["entries"]]

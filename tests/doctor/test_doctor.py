@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.delivery.runs import tidemill
-from tests.support.servers.kafka import kafka_broker, new_topic_name
+from tests.support.servers.kafka import new_topic_name
 from tests.support.servers.mariadb import MariaDb
 from tidemill.config.uri import parse_sink_uri
 from tidemill.doctor import examine, machine
@@ -23,8 +23,6 @@ from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.playground.server import PlaygroundThread
 from tidemill.playground.store.oracle import wall_clock_ms
 from tidemill.sinks.kafka.driver import KafkaDriverSink
-
-__all__ = ["kafka_broker"]
 
 BAD, DOUBTFUL, GOOD = Health.BAD, Health.DOUBTFUL, Health.GOOD
 

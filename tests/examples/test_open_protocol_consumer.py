@@ -10,15 +10,13 @@ import pytest
 
 from examples.open_protocol_consumer import Orderer, consume, line
 from tests.support.delivery.feeds import World, expected
-from tests.support.servers.kafka import kafka_broker, new_topic_name
+from tests.support.servers.kafka import new_topic_name
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.protocols.open import DdlMessage, Event, ResolvedMessage, RowEvent, decode
 from tidemill.protocols.open.encode import framed
-
-__all__ = ["kafka_broker"]
 
 
 def row(ts: int, number: int) -> Event:

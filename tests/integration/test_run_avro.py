@@ -18,14 +18,14 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.support.delivery.runs import PATIENCE_S, await_that
-from tests.support.servers.kafka import kafka_broker, read_topic
+from tests.support.servers.kafka import read_topic
 from tests.support.servers.registries import Front, forward, registry
 from tidemill.demo.session import Delivery
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.playground.programs.schema_registry import RegistryProcess
 from tidemill.playground.server import PlaygroundThread
 
-__all__ = ["kafka_broker", "registry"]
+__all__ = ["registry"]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOML = """[sink]

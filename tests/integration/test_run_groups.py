@@ -31,10 +31,16 @@ def test_a_run_with_a_capture_in_groups(tmp_path: Path, capsys: pytest.CaptureFi
             assert sorted(g["partitions"] for g in told().values()) == [[0, 2], [1]]
             victim = told()[0]["pid"]
             psutil.Process(victim).kill()
-            await_that(lambda: len(told()) == 2 and told()[0]["pid"] != victim, "the group is back", delivery)
+            found: list[dict[int, dict[str, Any]]] = [{}]
+
+            def is_back() -> bool:
+                found[0] = told()
+                return len(found[0]) == 2 and found[0][0]["pid"] != victim
+
+            await_that(is_back, "the group is back", delivery)
             code, out, _ = tidemill(capsys, "status", "--data-dir", tmp_path / "data")
             assert code == 0
-            assert f"process {told()[0]['pid']} on" in out
+            assert f"process {found[0][0]['pid']} on" in out
             assert "partitions 0, 2 up to" in out
             end_ts, truth = settled(upstream, delivery)
             everyone = psutil.Process(delivery.process.pid).children(recursive=True) if delivery.process is not None else []

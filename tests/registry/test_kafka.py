@@ -13,7 +13,6 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.support.changelog.logs import golden_log
-from tests.support.servers.kafka import kafka_broker
 from tests.support.servers.registries import Front, forward
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
@@ -22,7 +21,6 @@ from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.playground.programs.schema_registry import RegistryProcess
 
-__all__ = ["kafka_broker"]
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 CONFIG = "[sink]\ndispatchers = [{matcher = ['*.*'], topic = 'golden_{schema}_{table}', partition = 'index-value'}]\n"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.support.changelog.logs import golden_log
 from tests.support.delivery.feeds import World
-from tests.support.servers.kafka import kafka_broker, new_topic_name, read_topic
+from tests.support.servers.kafka import new_topic_name, read_topic
 from tidemill.changefeed.replay import replay
 from tidemill.cli import show
 from tidemill.cli.verify import app
@@ -20,7 +20,6 @@ from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 
-__all__ = ["kafka_broker"]
 pytestmark = pytest.mark.kafka
 
 

@@ -25,7 +25,7 @@ class Record(NamedTuple):
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """Import it into a test module (or conftest) to use it."""
+    """The broker of the session: tests/conftest.py makes it known to all tests."""
     with KafkaBroker() as broker:
         yield broker
 

@@ -233,7 +233,7 @@ def next_position(reader: LogReader, history: SchemaHistory, begin: Position, en
     limit, is_instant = _limit(reader, history, begin.ts, furthest)
     if is_instant:  # no partition is past what lies just below
         return Position(limit) if min(ends) >= limit else begin
-    units = reader.identity.units_at(begin.ts)
+    units = reader.identity.units_at(begin.ts)[: len(ends)]  # a log that has grown since has nothing up to these ends in its new partitions
     goals = [min(end, limit) for end in levelled(ends, units)]
     reached = begin.ends(len(ends))
     moving: dict[int, list[int]] = defaultdict(list)

@@ -304,6 +304,23 @@ def test_nothing_of_a_topic_goes_out_behind_a_message_that_it_refuses(
     assert [record.key for record in read_topic(kafka_broker.address, topic)] == [b"first"]
 
 
+def test_a_client_that_died_between_two_looks_tells_what_it_died_of(
+    kafka_broker: KafkaBroker, topic: str, sinks: list[KafkaTaskSink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker's answer may come after the last look at the client and before the next message is queued."""
+    create(kafka_broker, topic, 1, **{"max.message.bytes": "200000"})
+    sink = opened(sinks, address(kafka_broker, topic))
+    sink.begin(context())
+    sink.deliver(messages_of([(0, b"too large", b"v" * 950_000)]), [(topic, 0)])
+    producer = sink._opened()
+    while not producer.fatal_error():
+        producer.produce(topic, sink._messages.ctypes.data, 1)  # only a message behind it makes the client's state fatal
+        producer.poll(50)
+    monkeypatch.setattr(sink, "_wait_for_room", lambda _size: None)
+    with pytest.raises(MessageRefused, match=f"{topic}/0: MSG_SIZE_TOO_LARGE"):
+        sink.deliver(messages_of([(0, b"next", b"v")]), [(topic, 0)])
+
+
 def test_secrets_are_in_no_error(
     kafka_broker: KafkaBroker, topic: str, sinks: list[KafkaTaskSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,7 @@ class KafkaTaskSink:
         refused = errors[errors != 0]
         other = refused[refused != QUEUE_FULL]
         if len(other):
+            self._raise_failure()  # the client died of a message sent before, since that was last looked at: its refusal is the cause
             code = int(other[0])
             raise faults.sink_error(code, f"Kafka {self._where}: {topic}: {producer.describe(code)}{producer.last_error(', after: ')}")
         if errors[:taken].any():

@@ -1,5 +1,7 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
 .PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel clean
+# The tests start hundreds of processes: each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch

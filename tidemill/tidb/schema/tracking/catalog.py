@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tidemill.errors import SchemaError
 from tidemill.tidb.keys import is_system_schema
@@ -15,6 +16,8 @@ from tidemill.tidb.schema.tracking.versions import Change, TableVersion
 from tidemill.tidb.schema.tracking.view import public_view
 
 _JOB_META = "job_meta"
+_SHARED_TABLES = 512
+"""So many descriptions of tables, the newest ones, are read once: several histories of one cluster share them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Catalog:
                 elif self.is_system(name.schema_id, edits):
                     self._find_job_tables(value)
                 else:
-                    edits.tables[name.table_id] = name.schema_id, TableInfo.from_json(_object(value, name))
+                    edits.tables[name.table_id] = name.schema_id, _table(value, name)
             case Subject.SCHEMA_VERSION:
                 self.schema_version = max(self.schema_version, _number(value)) if value else self.schema_version
             case Subject.BDR_ROLE:
@@ -144,6 +147,11 @@ def _number(text: bytes) -> int:
     if not text.isdigit():
         raise SchemaError(f"the schema version is not a number: {text[:40]!r}")
     return int(text)
+
+
+@lru_cache(_SHARED_TABLES)
+def _table(value: bytes, name: MetaName) -> TableInfo:
+    return TableInfo.from_json(_object(value, name))
 
 
 def _object(value: bytes, name: MetaName) -> Json:

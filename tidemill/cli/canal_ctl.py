@@ -25,7 +25,7 @@ POLL_S = 0.1
 ctl = typer.Typer(help="Look at the clients of an entry store, move them, forget them.", no_args_is_help=True)
 
 StoreOption = Annotated[str, typer.Option("--store", envvar=STORE_VARIABLE, help="Folder or URL of the entry store.")]
-DestinationArgument = Annotated[str, typer.Argument(metavar="DESTINATION")]
+DestinationArgument = Annotated[str, typer.Argument(metavar="DESTINATION", help="The destination that the client reads.")]
 ClientArgument = Annotated[int, typer.Argument(metavar="CLIENT", help="The client's number, 1001 for most.")]
 
 

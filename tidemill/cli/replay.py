@@ -37,7 +37,7 @@ def command(
         str,
         typer.Option(
             "--sink-uri",
-            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, blackhole://.",
+            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, console://, blackhole://.",
         ),
     ],
     start_ts: Annotated[

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import sys
+from pathlib import Path
 
 import tidemill
 
@@ -12,7 +12,8 @@ import tidemill
 def main() -> None:
     """Import all; name what failed and end with 1 if anything did."""
     failed = 0
-    names = sorted(module.name for module in pkgutil.walk_packages(tidemill.__path__, "tidemill."))
+    root = Path(str(tidemill.__file__)).parent
+    names = sorted(".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__") for file in root.rglob("*.py"))
     for name in names:
         if name.endswith("__main__"):
             continue

@@ -8,6 +8,9 @@ from typing import Any
 from tidemill.changefeed.states import State
 from tidemill.statefile import fitting
 
+ONLY_METRICS = ("histograms", "brokers")
+"""Fields that are shown as metrics, not to people."""
+
 
 @dataclass(slots=True)
 class Status:

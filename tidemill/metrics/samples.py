@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -44,6 +46,19 @@ def counter(name: str, text: str, value: float, **labels: str) -> Sample:
 def histogram(name: str, text: str, values: Histogram, **labels: str) -> Sample:
     """Return a histogram."""
     return Sample(name, text, values.sum, labels, histogram=values)
+
+
+def build_info() -> Sample:
+    """Return the version as a label."""
+    return gauge("tidemill_build_info", "1, with the version of Tidemill", 1, version=_version())
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("tidemill")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 class _Samples(Collector):

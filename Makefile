@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel lower-ends dashboards deploy clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON := .venv/bin/python
@@ -90,6 +90,21 @@ bench: setup
 
 proto: setup
 	$(PYTHON) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. tidemill/wire/*.proto
+
+# The lower end of each range of pyproject.toml: every module is imported, and tests without Spark and Kafka run. Takes some minutes.
+LOWER_TESTS := tests/tidb tests/protocols tests/kernels/decode tests/kernels/templates tests/changelog tests/config tests/metrics tests/registry
+lower-ends: setup
+	@[ -x .venv-lower/bin/python ] || $(PYTHON) -m venv .venv-lower
+	@$(PYTHON) scripts/lower_ends.py > .venv-lower/requirements.txt
+	.venv-lower/bin/pip install -q -r .venv-lower/requirements.txt pytest hypothesis pytest-timeout pytest-xdist psutil fastavro
+	.venv-lower/bin/pip install -q --no-deps -e .
+	.venv-lower/bin/python scripts/import_all.py
+	.venv-lower/bin/python -m pytest -n 2 --dist loadfile -m "not spark and not kafka and not slow" $(LOWER_TESTS)
+
+# The dashboard and the alert rules against a real Prometheus: Debian's package prometheus, which the set-up does not install
+dashboards: setup
+	@command -v prometheus promtool >/dev/null || { echo "Install Debian's package prometheus first"; exit 1; }
+	$(PYTHON) -m pytest tests/metrics/test_dashboard.py -rs
 
 wheel: setup
 	$(PYTHON) -m build --wheel

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stamp=.venv/.tidemill-setup
-wanted=$(cat pyproject.toml scripts/setup.sh tidemill/playground/programs/*/pom.xml 2>/dev/null | sha256sum)
+wanted=$(cat pyproject.toml constraints.txt scripts/setup.sh tidemill/playground/programs/*/pom.xml 2>/dev/null | sha256sum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/tidemill ]; then
   exit 0
 fi
@@ -40,7 +40,7 @@ fi
 
 echo "Building .venv (PySpark is large: a minute or two)"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+.venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 
 # Also where PYTHONDONTWRITEBYTECODE is set: a run starts many processes, and compiling our modules is a third of what their start costs.
 .venv/bin/python -m compileall -q tidemill tests bench

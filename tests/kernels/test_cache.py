@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.errors import ConfigError
+from tidemill.kernels.cache import cache_root
+
 ROOT = Path(__file__).parents[2]
 TOLD = "compiling kernels into"
 
@@ -28,3 +31,50 @@ def test_compiling_is_said_once(tmp_path: Path) -> None:
     assert first.count(TOLD) == 1
     assert str(tmp_path) in first
     assert TOLD not in imported(tmp_path)
+
+
+class TestPlace:
+    """Where the caches are, also for a user whose home cannot be written."""
+
+    def test_the_named_folder(self, tmp_path: Path) -> None:
+        named = {"TIDEMILL_KERNEL_CACHE": str(tmp_path / "a" / "b"), "XDG_CACHE_HOME": str(tmp_path / "x")}
+        assert cache_root(named, lambda: tmp_path) == tmp_path / "a" / "b"
+        assert (tmp_path / "a" / "b").is_dir()
+
+    def test_a_named_folder_that_cannot_be_made_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(ConfigError) as refused:
+            cache_root({"TIDEMILL_KERNEL_CACHE": str(tmp_path / "file" / "b")}, lambda: tmp_path)
+        assert str(tmp_path / "file" / "b") in refused.value.message
+        assert "TIDEMILL_KERNEL_CACHE" in refused.value.hint
+
+    def test_the_users_caches(self, tmp_path: Path) -> None:
+        assert cache_root({"XDG_CACHE_HOME": str(tmp_path / "x")}, lambda: tmp_path) == tmp_path / "x" / "tidemill" / "kernels"
+        assert cache_root({}, lambda: tmp_path) == tmp_path / ".cache" / "tidemill" / "kernels"
+
+    def test_without_a_home_a_folder_of_the_users_own(self, tmp_path: Path) -> None:
+        (tmp_path / "home").touch()
+        own = tmp_path / f"tidemill-kernels-{os.getuid()}"
+        assert cache_root({"TMPDIR": str(tmp_path)}, lambda: tmp_path / "home") == own
+        assert own.stat().st_mode & 0o777 == 0o700
+
+        def no_home() -> Path:
+            raise RuntimeError("Could not determine home directory.")
+
+        assert cache_root({"TMPDIR": str(tmp_path)}, no_home) == own
+
+    def test_a_folder_that_others_can_write_is_refused(self, tmp_path: Path) -> None:
+        """Somebody else could have put machine code there."""
+        own = tmp_path / f"tidemill-kernels-{os.getuid()}"
+        own.mkdir()
+        own.chmod(0o777)
+        (tmp_path / "home").touch()
+        with pytest.raises(ConfigError, match="no folder for compiled kernels"):
+            cache_root({"TMPDIR": str(tmp_path)}, lambda: tmp_path / "home")
+
+    def test_a_link_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        (tmp_path / f"tidemill-kernels-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+        (tmp_path / "home").touch()
+        with pytest.raises(ConfigError, match="no folder for compiled kernels"):
+            cache_root({"TMPDIR": str(tmp_path)}, lambda: tmp_path / "home")

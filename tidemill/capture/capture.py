@@ -71,6 +71,7 @@ from tidemill.events import RAW_CHANGE
 from tidemill.metrics.http import PageServer
 from tidemill.metrics.pages import json_page
 from tidemill.metrics.samples import metrics_page
+from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.process.descriptors import raise_limit
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
@@ -497,4 +498,4 @@ class Capture:
 
     def _samples(self) -> Any:
         self._look()
-        return self.status.samples()
+        return with_ticdc_names(self.status.samples())

@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tidemill.capture.tikv.watchdog.causes import Cause
 from tidemill.changelog.storage.outcomes import FULL
-from tidemill.metrics.samples import Sample, counter, gauge
+from tidemill.metrics import histogram as histograms
+from tidemill.metrics.histogram import all_from
+from tidemill.metrics.samples import Sample, counter, gauge, histogram
 from tidemill.statefile import fitting
 from tidemill.tso import describe, physical_ms
 
@@ -62,6 +65,7 @@ class Section:
     inbox_bytes: int = 0
     violations: dict[str, int] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, Any] = field(default_factory=dict)  # histograms of seconds: feed, sort, seal
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Section:
@@ -133,6 +137,7 @@ class CaptureStatus:
     inbox_bytes: int = 0  # messages that wait to be read, now
     violations: dict[str, int] = field(default_factory=dict)  # how stores broke the protocol
     cpu_seconds: dict[str, float] = field(default_factory=dict)  # of receiving, by step
+    stages: dict[str, Any] = field(default_factory=dict)  # histograms of seconds: feed, sort, seal
     gc_service: str = ""
     gc_safe_point: int = 0
     gc_seconds_left: int = 0  # how long PD keeps the history if the capture stops now
@@ -155,6 +160,7 @@ class CaptureStatus:
             for section in sections:
                 together.update(getattr(section, name))
             setattr(self, name, dict(together))
+        self.stages = histograms.together(section.stages for section in sections)
         self.slowest = sorted((one for section in sections for one in section.slowest), key=lambda one: one["resolved_ts"])
         self.stuck = sorted((one for section in sections for one in section.stuck), key=lambda one: one["resolved_ts"])[:LISTED]
         held = (one for section in sections for one in section.held_tables)
@@ -224,11 +230,21 @@ class CaptureStatus:
             yield gauge("tidemill_capture_table_held_seconds", "How long the resolved ts of the slowest tables has not moved",
                         one["seconds"], **labels)  # fmt: skip
             yield gauge("tidemill_capture_table_resolved_ts", "Resolved ts of the slowest tables", one["resolved_ts"], **labels)
+        for (table, partition), ts in self._slow_tables().items():
+            yield gauge("tidemill_capture_table_resolved_ts_lag_seconds", "How far the slowest tables are behind the clock",
+                        max(0.0, round(self.updated - physical_ms(ts) / 1000, 3)), table=table, partition=partition)  # fmt: skip
         yield gauge("tidemill_capture_held_seconds", "How long the resolved ts of the slowest sub-range has not moved",
                     self.holding.get("seconds", 0.0))  # fmt: skip
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
         yield gauge("tidemill_capture_gc_ttl_used", "Share of gc-ttl for which the log has not caught up", self.gc_ttl_used)
         yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history if the capture stops now", self.gc_seconds_left)
+
+    def _slow_tables(self) -> dict[tuple[str, str], int]:
+        """Resolved ts by table and partition: those of the slowest ranges, and those that are held up. The slowest come first."""
+        found: dict[tuple[str, str], int] = {}
+        for one in sorted((*self.slowest, *self.held_tables), key=lambda one: one["resolved_ts"]):
+            found.setdefault((str(one.get("table", "?")), str(one["partition"])), one["resolved_ts"])
+        return dict(islice(found.items(), MEASURED))
 
 
 _OF_LOG = {
@@ -312,6 +328,8 @@ def _flow(part: Mapping[str, Any], **labels: str) -> Iterable[Sample]:
         yield counter("tidemill_capture_violations", "How stores broke the protocol", n, cause=cause, **labels)
     for step, seconds in part["cpu_seconds"].items():
         yield counter("tidemill_capture_cpu_seconds", "CPU time of receiving by step", seconds, step=step, **labels)
+    for stage, values in all_from(part.get("stages")).items():
+        yield histogram("tidemill_capture_stage_seconds", "Durations of what the capture does", values, stage=stage, **labels)
     for name, text in _GAUGES.items():
         yield gauge(f"tidemill_capture_{name}", text, part[name], **labels)
 

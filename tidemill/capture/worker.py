@@ -244,6 +244,7 @@ class Pulling:
             memory_bytes=matcher.memory(),
             inbox_bytes=self.receiver.inbox.bytes,
             violations=dict(stats.causes),
+            stages=stats.stages.as_dict(),
             cpu_seconds={step: round(seconds, 3) for step, seconds in stats.cpu.items()},
             **matcher.counts(),
         )

@@ -8,6 +8,9 @@ from typing import Any
 from tidemill.changefeed.states import State
 from tidemill.statefile import fitting
 
+ONLY_METRICS = ("histograms", "brokers")
+"""Fields that are shown as metrics, not to people."""
+
 
 @dataclass(slots=True)
 class Status:
@@ -32,6 +35,7 @@ class Status:
     slow_rows: int = 0
     skipped_rows: int = 0  # left out by name
     corrupted_rows: int = 0  # sent although they do not fit their checksum
+    errors: int = 0  # failed attempts
     epoch: int = 0
     last_batch: dict[str, float] = field(default_factory=dict)
     error: dict[str, str] | None = None
@@ -41,6 +45,8 @@ class Status:
     retry_at: float | None = None  # when the process is started again
     failed_at: float | None = None
     updated_at: float = 0.0
+    histograms: dict[str, Any] = field(default_factory=dict)  # durations of this process, see `Timings`
+    brokers: list[dict[str, Any]] = field(default_factory=list)  # how Kafka's brokers answer, see `KafkaDriverSink.brokers`
 
 
 def usable_status(found: object) -> dict[str, Any]:

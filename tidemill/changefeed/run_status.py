@@ -18,16 +18,19 @@ from typing import Any
 from tidemill.canal.server.metrics import samples as canal_samples
 from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.feed_folder import FeedFolder
-from tidemill.changefeed.feed_status import Status, usable_status
+from tidemill.changefeed.feed_metrics import feed_samples, lag
+from tidemill.changefeed.feed_status import ONLY_METRICS, Status, usable_status
 from tidemill.changefeed.restart_rule import RestartRule
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage import durable
 from tidemill.changelog.storage.retry import TELL_EVERY_S
 from tidemill.errors import DiskLow, FeedBroken, LogRefused, LogUnavailable, redact
-from tidemill.metrics.samples import Sample, counter, gauge
+from tidemill.metrics.rate import Rate
+from tidemill.metrics.samples import Sample, build_info, counter, gauge
+from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.process.supervisor import ChildProcess
 from tidemill.statefile import FEED_FILE, Fields, fitting
-from tidemill.tso import describe, physical_ms
+from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
 
@@ -42,22 +45,25 @@ class RunStatus:
         self.state = "starting"
         self.address: str | None = None
         """The address that serves /status and /metrics."""
+        self._rate = Rate()
         self._next_warning_at = 0.0  # when the next warning is due that the status cannot be written
 
     def snapshot(self) -> dict[str, Any]:
         """The status as of now."""
         delivery = self._delivery()
+        self._rate.note(delivery.get("rows", 0), time.monotonic())
         capture = fitting(CaptureStatus, _read(self._folder.capture / "status.json"), others=True)
         checkpoint = delivery.get("checkpoint_ts", 0)
         return {
-            **{f.name: delivery.get(f.name) for f in fields(Status)},
+            **{f.name: delivery.get(f.name) for f in fields(Status) if f.name not in ONLY_METRICS},
             "changefeed": self._folder.changefeed,
             "resume": self._resume if delivery["state"] == State.FAILED else None,
             "run": self.state,
             "status_addr": self.address,
             "checkpoint_ts": checkpoint,
             "checkpoint_time": describe(checkpoint) if checkpoint else "",
-            "checkpoint_lag_s": _lag(checkpoint),
+            "checkpoint_lag_s": lag(checkpoint, time.time()),
+            "rows_per_s": self._rate.per_second,
             "error": self.error or delivery.get("error"),
             "capture": capture,
             **({"canal": _read(self._folder.server)} if self._serves else {}),
@@ -91,35 +97,20 @@ class RunStatus:
                 log.warning("the run's status cannot be written: %s", error.message)
 
     def samples(self) -> Iterable[Sample]:
-        """The metrics for Prometheus, those of the capture included."""
+        """The metrics for Prometheus, those of the capture included, some also under TiCDC's names."""
+        return with_ticdc_names(self._samples(), self._folder.changefeed)
+
+    def _samples(self) -> Iterable[Sample]:
         delivery = self._delivery()
-        feed = self._folder.changefeed
-        state = str(delivery.get("state", State.NORMAL))
-        for known in State:
-            yield gauge("tidemill_changefeed_state", "1 for the state the changefeed is in", known == state, changefeed=feed, state=known)
-        checkpoint = delivery.get("checkpoint_ts", 0)
-        yield gauge("tidemill_changefeed_checkpoint_ts", "Everything at or below this TSO is delivered", checkpoint, changefeed=feed)
-        yield gauge("tidemill_changefeed_checkpoint_lag_seconds", "How far it is behind the clock", _lag(checkpoint), changefeed=feed)
-        for name, text in _COUNTED.items():
-            yield counter(f"tidemill_changefeed_{name}", text, delivery.get(name, 0), changefeed=feed)
+        yield build_info()
+        delivers = any(child.pid is not None for child in self._children if isinstance(child.rule, RestartRule))
+        yield from feed_samples(self._folder.changefeed, delivery, time.time(), brokers=delivers)
         for child in self._children:
             yield gauge("tidemill_process_up", "1 while a child runs", child.pid is not None, process=child.name)
             yield counter("tidemill_process_restarts", "How often a child was started again", child.restarts, process=child.name)
         if self._serves:
             yield from canal_samples(_read(self._folder.server))
         yield from _capture_samples(self._folder.capture / "status.json")
-
-
-_COUNTED = {
-    "batches": "Batches delivered",
-    "rows": "Rows delivered",
-    "messages": "Messages delivered",
-    "bytes": "Bytes delivered",
-    "ddls": "DDLs delivered",
-    "slow_rows": "Rows that the plain encoder wrote instead of a kernel",
-    "skipped_rows": "Rows that were left out by name (--skip-row)",
-    "corrupted_rows": "Rows that were sent although they do not fit their checksum",
-}
 
 
 def resolved_of(folder: FeedFolder) -> int:
@@ -153,10 +144,6 @@ def error_dict(code: str, message: str) -> dict[str, str]:
 
 def _error(child: ChildProcess) -> dict[str, str] | None:
     return None if child.last_error is None else error_dict(*child.last_error)
-
-
-def _lag(ts: int) -> float:
-    return round(max(0.0, time.time() - physical_ms(ts) / 1000), 3) if ts else 0.0
 
 
 def _capture_samples(path: Path) -> list[Sample]:

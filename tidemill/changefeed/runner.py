@@ -14,10 +14,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tidemill import logs, tso
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
@@ -56,6 +57,7 @@ from tidemill.process.lifeline import RETRIES, SUPERVISED
 from tidemill.protocols.all import spec_of
 from tidemill.protocols.spec import load
 from tidemill.rules.skip import SkipRow, parse_skip_rows
+from tidemill.sinks.base import HasBrokers
 from tidemill.spark import settings as spark_settings
 
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
@@ -101,6 +103,8 @@ class Runner:
         self._folder = FeedFolder(options.data_dir, options.changefeed, options.state)
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_warning_at = 0.0
+        self._timings: Callable[[], dict[str, Any]] = dict
+        self._brokers: Callable[[], list[dict[str, Any]]] = list
 
     def run(self) -> None:
         """Deliver until a stop is asked for or the target is reached. Raises the error that ended the changefeed."""
@@ -150,6 +154,9 @@ class Runner:
             return
         delivery = Delivery.open(stack, settings, self._stop, schemas_file=folder.schemas)
         self._check_reachable(delivery, first=delivered is None)
+        self._timings = delivery.timings.as_dict
+        if isinstance(delivery.sink, HasBrokers):
+            self._brokers = delivery.sink.brokers
         packs = delivery.packs(folder.packs, lenient=delivered is not None)
         history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at)))
         source = delivery.source(reader, history, packs)
@@ -259,7 +266,7 @@ class Runner:
     def _begin_status(self, identity: FeedIdentity, at: int) -> None:
         before = self._folder.status() or {}
         status = self._status
-        for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows"):
+        for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows", "errors"):
             setattr(status, name, before.get(name, 0))
         if self._options.retries and before.get("state") == State.WARNING:
             status.state, status.error, status.warning_since = State.WARNING, before.get("error"), before.get("warning_since")
@@ -290,6 +297,8 @@ class Runner:
         status.ddls += len(report.ddls)
         status.epoch = report.epoch
         status.last_batch = {"batch": report.batch, "rows": stats.rows, "attempts": report.attempts, "cpu_ms": stats.cpu_ns / 1e6}
+        status.histograms = self._timings()
+        status.brokers = self._brokers()
         self._save_status()
         if time.monotonic() >= self._next_warning_at:
             self._next_warning_at = time.monotonic() + LOG_INTERVAL_S
@@ -323,6 +332,7 @@ class Runner:
         status = self._status
         if status.state not in RUNS:
             return
+        status.errors += 1
         status.state = after(State(status.state), Event.ERRED)
         status.error = {"code": error.code, "message": redact(str(error))}
         status.warning_since = status.warning_since or time.time()

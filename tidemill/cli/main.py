@@ -35,6 +35,7 @@ VERBS = {
     "config": "Check a changefeed's configuration, and explain each setting.",
     "changefeed": "Resume a changefeed that failed.",
     "status": "Show how far a capture and its changefeed are, and what holds them back.",
+    "metrics": "Print a Grafana dashboard, and alert rules for Prometheus.",
     "tables": "List the tables of a cluster, and which of them have a usable key.",
     "log": "Look at, verify and maintain a change log.",
     "verify": "Check topics that were written against the guarantees of their protocol.",

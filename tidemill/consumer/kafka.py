@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
 from tidemill.consumer.order import progress
 from tidemill.consumer.upstream import Upstream
 from tidemill.errors import TopicError, TopicUnavailable
+from tidemill.extras import extra
 from tidemill.sinks.kafka.denials import Denials
 from tidemill.sinks.kafka.options import METADATA_TIMEOUT, client_config
+
+with extra("kafka"):
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 T = TypeVar("T")
 

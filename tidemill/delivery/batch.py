@@ -33,6 +33,7 @@ from tidemill.delivery.machine.batch_machine import BatchMachine
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.machine.state import Phase
 from tidemill.delivery.position import Position, Ranges, end_of
+from tidemill.delivery.timings import Timings
 from tidemill.delivery.work_item import TaskResult, WorkItem
 from tidemill.errors import BatchFailed, TidemillError, made
 from tidemill.protocols.common.messages import KeyValue
@@ -124,6 +125,7 @@ class BatchDriver:
     """Called for each failed attempt that will be followed by another."""
     on_ddl: Callable[[DdlEvent], None] = lambda event: None
     """Called for each DDL once its batch is delivered, before the rows past it."""
+    timings: Timings = field(default_factory=Timings)
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -163,6 +165,7 @@ class BatchDriver:
     def deliver(self, batch: int, begin: Position, end: Position) -> A.Report | None:
         """Deliver what lies between two positions; None: it was delivered before. Raises as `run`."""
         report: A.Report | None = None
+        begun = time.perf_counter()
         events: deque[E.Event] = deque([E.BatchBegun(batch, begin, end, self.clock())])
         while events:
             for action in self._machine.step(events.popleft()):
@@ -174,6 +177,8 @@ class BatchDriver:
                     events.extend(self._carry_out(action))
             if events and self.stop.is_set() and not self._machine.stopping:
                 events.appendleft(E.StopAsked())
+        if report is not None:
+            self.timings.delivered(report, time.perf_counter() - begun)
         return report
 
     def _carry_out(self, action: A.Action) -> Iterable[E.Event]:
@@ -181,11 +186,14 @@ class BatchDriver:
         if isinstance(action, A.Note):
             self._note(action)
             return ()
+        begun = time.perf_counter()
         try:
             with self._coded():
                 return [*self._answer(action)]
         except TidemillError as error:
             return [E.Failed(error, self.clock())]
+        finally:
+            self.timings.answered(action, time.perf_counter() - begun)
 
     @contextmanager
     def _coded(self) -> Iterator[None]:
@@ -233,7 +241,9 @@ class BatchDriver:
             case A.PlanRows(attempt):
                 yield E.RowsPlanned(tuple(self._items(attempt)))
             case A.RunJob(items):
-                yield from [E.ItemReported(result) for result in self.runner.run([*items])]
+                results = self.runner.run([*items])
+                self.timings.tasks(results)
+                yield from [E.ItemReported(result) for result in results]
                 yield E.JobEnded(self.clock())
             case A.CheckFence():
                 self.fence.check(now=True)

@@ -16,6 +16,7 @@ from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.delivery.machine.retry import RetryPolicy
+from tidemill.delivery.timings import Timings
 from tidemill.errors import TidemillError
 from tidemill.sinks.base import DriverSink, HeedsStop
 from tidemill.sinks.spec import open_driver_sink, spec_of
@@ -32,6 +33,7 @@ class Delivery:
     schemas: RegisteredSchemas | None
     """None for protocols without a schema registry."""
     stop: threading.Event
+    timings: Timings
 
     @classmethod
     def open(
@@ -44,10 +46,11 @@ class Delivery:
         if isinstance(sink, HeedsStop):
             sink.heed(stop)
         router = TableRouter(settings, sink.place)
-        schemas = open_schemas(settings, router, schemas_file, stop)
+        timings = Timings()
+        schemas = open_schemas(settings, router, schemas_file, stop, timings.registry)
         if schemas is not None:
             stack.callback(schemas.close)
-        return cls(settings, sink, router, schemas, stop)
+        return cls(settings, sink, router, schemas, stop, timings)
 
     def packs(self, folder: Path, *, lenient: bool = False) -> PackStore:
         """Where the tables of each batch are described for its tasks. Asks the sink for the default topic. `lenient` as in PackStore."""
@@ -100,4 +103,5 @@ class Delivery:
             cluster_id=cluster_id,
             on_failure=on_failure,
             on_ddl=self.schemas.foresee if self.schemas is not None else lambda event: None,
+            timings=self.timings,
         )

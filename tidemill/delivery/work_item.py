@@ -53,7 +53,8 @@ class TaskStats:
     slow_rows: int = 0  # encoded by the plain reference instead of a kernel
     route_ns: int = 0
     encode_ns: int = 0
-    deliver_ns: int = 0
+    deliver_ns: int = 0  # without `flush_ns`
+    flush_ns: int = 0  # until all messages were acknowledged
     cpu_ns: int = 0
 
 

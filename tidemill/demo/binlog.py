@@ -15,12 +15,14 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
-
 from tidemill.demo.session import TIDEMILL, DemoFailed, Upstream
+from tidemill.extras import extra
 from tidemill.playground.programs.mariadb import MariaDbServer
 from tidemill.process import children
 from tidemill.process.ports import free_ports
+
+with extra("binlog"):
+    import httpx
 
 POLL_S = 0.2
 _END_S = 60.0

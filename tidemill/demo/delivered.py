@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidemill.errors import SinkUnavailable
+from tidemill.extras import extra
 from tidemill.sinks.files import read_messages
 
 _ANSWER_S = 30.0
@@ -45,7 +46,8 @@ def _bytes(text: str | None) -> bytes | None:
 
 def from_kafka(brokers: str, topic: str) -> Iterator[Delivered]:
     """Read a topic from its beginning up to its present ends. Raises SinkUnavailable."""
-    from confluent_kafka import Consumer, TopicPartition
+    with extra("kafka"):
+        from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "tidemill-demo", "enable.auto.commit": False})
     try:

@@ -11,6 +11,9 @@ import functools
 import hashlib
 import logging
 import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,14 @@ import numba
 from numba.core import event
 
 from tidemill import records
+from tidemill.errors import ConfigError
 from tidemill.protocols.common import gotext
 
 _OUTSIDE = (Path(str(records.__file__)), Path(str(gotext.__file__)), Path(str(gotext.__file__)).with_name("printable_runes.txt"))
 """Files outside this package whose constants kernels use."""
+
+PLACE = "TIDEMILL_KERNEL_CACHE"
+"""Environment variable with the folder of the caches."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,17 +53,50 @@ class Compiling(event.Listener):  # type: ignore[misc]
         pass
 
 
+def cache_root(environment: Mapping[str, str], home: Callable[[], Path]) -> Path:
+    """Make the folder that holds the caches of all versions, and return it: the one that is named, else that of the user's caches, else
+    one of the user's own in the folder for temporary files, for users without a writable home. Raises ConfigError.
+
+    Kernels are machine code, so a folder in a place that everybody may write must belong to this user alone.
+    """
+    if named := environment.get(PLACE):
+        folder = Path(named)
+        if not _usable(folder):
+            raise ConfigError(f"the folder of compiled kernels cannot be written: {folder}", hint=f"Let {PLACE} name one that can.")
+        return folder
+    with suppress(RuntimeError, KeyError):  # a user without a home
+        folder = Path(environment.get("XDG_CACHE_HOME") or home() / ".cache") / "tidemill" / "kernels"
+        if _usable(folder):
+            return folder
+    folder = Path(environment.get("TMPDIR") or "/tmp") / f"tidemill-kernels-{os.getuid()}"
+    if not _usable(folder, private=True):
+        raise ConfigError(
+            f"no folder for compiled kernels can be written: neither that of your caches nor {folder}",
+            hint=f"Let {PLACE} name a folder that only you can write.",
+        )
+    return folder
+
+
+def _usable(folder: Path, *, private: bool = False) -> bool:
+    """Whether files can be made in a folder; it is made if it is missing. `private`: and by this user alone."""
+    try:
+        folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
+    if private and (found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022):
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 @functools.cache
 def use_cache() -> Path:
-    """Make numba's cache the folder of the present kernels, and return it."""
+    """Make numba's cache the folder of the present kernels, and return it. Raises ConfigError."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
     for source in (*sorted(here.rglob("*.py")), *_OUTSIDE):
         digest.update(source.relative_to(here.parent).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
-    root = (
-        os.environ.get("TIDEMILL_KERNEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidemill" / "kernels"
-    )
-    folder = Path(root) / f"{numba.__version__}-{digest.hexdigest()[:16]}"
+    folder = cache_root(os.environ, Path.home) / f"{numba.__version__}-{digest.hexdigest()[:16]}"
     numba.config.CACHE_DIR = str(folder)
     event.register("numba:compile", Compiling(folder))
     return folder

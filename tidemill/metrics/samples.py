@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
+from tidemill.metrics.histogram import Histogram
 from tidemill.metrics.pages import Page
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -17,13 +20,17 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number with its labels."""
+    """One number, or one histogram, with its labels."""
 
     name: str
     help: str
     value: float
+    """Of a histogram, the sum of its values."""
     labels: Mapping[str, str]
     counter: bool = False
+    histogram: Histogram | None = None
+    bare: bool = False
+    """A counter whose name does not end in _total: it is served without a type, because the text format allows no such counter."""
 
 
 def gauge(name: str, text: str, value: float, **labels: str) -> Sample:
@@ -36,6 +43,24 @@ def counter(name: str, text: str, value: float, **labels: str) -> Sample:
     return Sample(name, text, value, labels, counter=True)
 
 
+def histogram(name: str, text: str, values: Histogram, **labels: str) -> Sample:
+    """Return a histogram."""
+    return Sample(name, text, values.sum, labels, histogram=values)
+
+
+def build_info() -> Sample:
+    """Return the version as a label."""
+    return gauge("tidemill_build_info", "1, with the version of Tidemill", 1, version=_version())
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("tidemill")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 class _Samples(Collector):
     def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
         self._samples = samples
@@ -44,10 +69,21 @@ class _Samples(Collector):
         families: dict[str, Any] = {}
         for sample in self._samples():
             if sample.name not in families:
-                make = CounterMetricFamily if sample.counter else GaugeMetricFamily
-                families[sample.name] = make(sample.name, sample.help, labels=list(sample.labels))
-            families[sample.name].add_metric(list(sample.labels.values()), sample.value)
+                families[sample.name] = _family(sample)(sample.name, sample.help, labels=list(sample.labels))
+            labels = list(sample.labels.values())
+            if sample.histogram is not None:
+                families[sample.name].add_metric(labels, sample.histogram.buckets(), sample.value)
+            else:
+                families[sample.name].add_metric(labels, sample.value)
         return families.values()
+
+
+def _family(sample: Sample) -> type[Any]:
+    if sample.histogram is not None:
+        return HistogramMetricFamily
+    if sample.bare:
+        return UntypedMetricFamily
+    return CounterMetricFamily if sample.counter else GaugeMetricFamily
 
 
 def metrics_page(samples: Callable[[], Iterable[Sample]]) -> Page:

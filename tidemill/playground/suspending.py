@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import greenlet
+from tidemill.extras import extra
+
+with extra("playground"):
+    import greenlet
 
 T = TypeVar("T")
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
 from tidemill.config.registry_address import RegistryAddress
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable
+from tidemill.extras import extra
 from tidemill.registry import answers
 from tidemill.registry.answers import Answer, NotThere
+
+with extra("kafka"):
+    import httpx
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 PAUSES_S = (0.2, 1.0)
@@ -27,10 +29,18 @@ PAUSES_S = (0.2, 1.0)
 
 
 class RegistryClient:
-    """A client of one registry. Not safe for threads. `stop` ends pauses between attempts."""
+    """A client of one registry. Not safe for threads. `stop` ends pauses between attempts. `took` is told how many seconds each attempt
+    took, failed ones included."""
 
-    def __init__(self, address: RegistryAddress, stop: threading.Event | None = None, pauses: tuple[float, ...] = PAUSES_S) -> None:
+    def __init__(
+        self,
+        address: RegistryAddress,
+        stop: threading.Event | None = None,
+        pauses: tuple[float, ...] = PAUSES_S,
+        took: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         """Raises ConfigError for files that cannot be used."""
+        self._took = took
         self.address = address
         self._pauses = pauses
         self.calls = 0  # requests sent, repeated ones included
@@ -107,7 +117,8 @@ class RegistryClient:
 
     def _try(self, method: str, path: str, asked: str, body: Mapping[str, Any] | None) -> Answer:
         self.calls += 1
-        deadline = time.monotonic() + self.address.timeout_ms / 1000
+        begun = time.monotonic()
+        deadline = begun + self.address.timeout_ms / 1000
         headers = {"Content-Type": MEDIA_TYPE} if body is not None else {}
         try:
             with self._http.stream(method, path, json=body, headers=headers) as response:
@@ -116,6 +127,8 @@ class RegistryClient:
             raise self._slow(asked) from None
         except httpx.HTTPError as error:
             raise _failed(asked, error) from None
+        finally:
+            self._took(time.monotonic() - begun)
 
     def _read(self, response: httpx.Response, deadline: float, asked: str) -> bytes:
         """Return the whole answer within its limits of time and size. A slow trickle of bytes does not extend the time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from tidemill.config.registry_address import parse_address
@@ -146,7 +147,13 @@ class Registrar:
         )
 
 
-def open_registrar(options: EncodingOptions, cache: Path | None = None, stop: threading.Event | None = None) -> Registrar:
-    """Return the registrar of a changefeed. Its options name the registry. `stop` ends pauses. Raises ConfigError."""
+def open_registrar(
+    options: EncodingOptions,
+    cache: Path | None = None,
+    stop: threading.Event | None = None,
+    took: Callable[[float], None] = lambda seconds: None,
+) -> Registrar:
+    """Return the registrar of a changefeed. Its options name the registry. `stop` ends pauses, `took` is told of each request. Raises
+    ConfigError."""
     address = parse_address(options.avro.registry)
-    return Registrar(RegistryClient(address, stop), IdCache(cache, address.url), options)
+    return Registrar(RegistryClient(address, stop, took=took), IdCache(cache, address.url), options)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from tidemill.config.uri import SinkUri
 from tidemill.protocols.common.messages import Messages
@@ -111,6 +111,15 @@ class HeedsStop(Protocol):
 
     def heed(self, stop: threading.Event) -> None:
         """Look at this event from now on."""
+
+
+@runtime_checkable
+class HasBrokers(Protocol):
+    """A driver sink whose brokers tell how they answer."""
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """Return the brokers that have answered, each as `broker`, `in_flight` (requests without an answer), `sent_bytes` and `requests`
+        (both since the client began), and `latency_avg_s` and `latency_p99_s` of its newest answers."""
 
 
 class ByDispatchers:

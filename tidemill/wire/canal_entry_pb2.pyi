@@ -76,7 +76,7 @@ class Column(_message.Message):
     value: bytes
     length: int
     mysql_type: bytes
-    def __init__(self, index: _Optional[int] = ..., sql_type: _Optional[int] = ..., name: _Optional[bytes] = ..., is_key: _Optional[bool] = ..., updated: _Optional[bool] = ..., is_null: _Optional[bool] = ..., props: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., value: _Optional[bytes] = ..., length: _Optional[int] = ..., mysql_type: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, index: _Optional[int] = ..., sql_type: _Optional[int] = ..., name: _Optional[bytes] = ..., is_key: bool = ..., updated: bool = ..., is_null: bool = ..., props: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., value: _Optional[bytes] = ..., length: _Optional[int] = ..., mysql_type: _Optional[bytes] = ...) -> None: ...
 
 class RowData(_message.Message):
     __slots__ = ("before_columns", "after_columns", "props")
@@ -104,7 +104,7 @@ class RowChange(_message.Message):
     row_datas: _containers.RepeatedCompositeFieldContainer[RowData]
     props: _containers.RepeatedCompositeFieldContainer[Pair]
     ddl_schema_name: bytes
-    def __init__(self, table_id: _Optional[int] = ..., event_type: _Optional[int] = ..., is_ddl: _Optional[bool] = ..., sql: _Optional[bytes] = ..., row_datas: _Optional[_Iterable[_Union[RowData, _Mapping]]] = ..., props: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., ddl_schema_name: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, table_id: _Optional[int] = ..., event_type: _Optional[int] = ..., is_ddl: bool = ..., sql: _Optional[bytes] = ..., row_datas: _Optional[_Iterable[_Union[RowData, _Mapping]]] = ..., props: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., ddl_schema_name: _Optional[bytes] = ...) -> None: ...
 
 class TransactionBegin(_message.Message):
     __slots__ = ("execute_time", "transaction_id", "props", "thread_id")

@@ -92,7 +92,7 @@ class Get(_message.Message):
     timeout: int
     unit: int
     auto_ack: bool
-    def __init__(self, destination: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., fetch_size: _Optional[int] = ..., timeout: _Optional[int] = ..., unit: _Optional[int] = ..., auto_ack: _Optional[bool] = ...) -> None: ...
+    def __init__(self, destination: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., fetch_size: _Optional[int] = ..., timeout: _Optional[int] = ..., unit: _Optional[int] = ..., auto_ack: bool = ...) -> None: ...
 
 class Messages(_message.Message):
     __slots__ = ("batch_id", "messages")

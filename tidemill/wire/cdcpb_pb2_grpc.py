@@ -5,7 +5,7 @@ import warnings
 
 from tidemill.wire import cdcpb_pb2 as tidemill_dot_wire_dot_cdcpb__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in tidemill/wire/cdcpb_pb2_grpc.py depends on'
+        + f' but the generated code in tidemill/wire/cdcpb_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class ChangeDataStub:
+class ChangeDataStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -46,7 +46,7 @@ class ChangeDataStub:
                 _registered_method=True)
 
 
-class ChangeDataServicer:
+class ChangeDataServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def EventFeed(self, request_iterator, context):
@@ -82,7 +82,7 @@ def add_ChangeDataServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ChangeData:
+class ChangeData(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

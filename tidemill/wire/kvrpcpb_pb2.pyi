@@ -138,7 +138,7 @@ class BatchGetRequest(_message.Message):
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     version: int
     need_commit_ts: bool
-    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., keys: _Optional[_Iterable[bytes]] = ..., version: _Optional[int] = ..., need_commit_ts: _Optional[bool] = ...) -> None: ...
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., keys: _Optional[_Iterable[bytes]] = ..., version: _Optional[int] = ..., need_commit_ts: bool = ...) -> None: ...
 
 class BatchGetResponse(_message.Message):
     __slots__ = ("region_error", "pairs", "error")
@@ -194,7 +194,7 @@ class CheckTxnStatusRequest(_message.Message):
     resolving_pessimistic_lock: bool
     verify_is_primary: bool
     is_txn_file: bool
-    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., primary_key: _Optional[bytes] = ..., lock_ts: _Optional[int] = ..., caller_start_ts: _Optional[int] = ..., current_ts: _Optional[int] = ..., rollback_if_not_exist: _Optional[bool] = ..., force_sync_commit: _Optional[bool] = ..., resolving_pessimistic_lock: _Optional[bool] = ..., verify_is_primary: _Optional[bool] = ..., is_txn_file: _Optional[bool] = ...) -> None: ...
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., primary_key: _Optional[bytes] = ..., lock_ts: _Optional[int] = ..., caller_start_ts: _Optional[int] = ..., current_ts: _Optional[int] = ..., rollback_if_not_exist: bool = ..., force_sync_commit: bool = ..., resolving_pessimistic_lock: bool = ..., verify_is_primary: bool = ..., is_txn_file: bool = ...) -> None: ...
 
 class CheckTxnStatusResponse(_message.Message):
     __slots__ = ("region_error", "error", "lock_ttl", "commit_version", "action", "lock_info")
@@ -296,7 +296,7 @@ class Context(_message.Message):
     trace_id: bytes
     trace_control_flags: int
     keyspace_id: int
-    def __init__(self, region_id: _Optional[int] = ..., region_epoch: _Optional[_Union[_metapb_pb2.RegionEpoch, _Mapping]] = ..., peer: _Optional[_Union[_metapb_pb2.Peer, _Mapping]] = ..., term: _Optional[int] = ..., priority: _Optional[_Union[CommandPri, str]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., not_fill_cache: _Optional[bool] = ..., sync_log: _Optional[bool] = ..., record_time_stat: _Optional[bool] = ..., record_scan_stat: _Optional[bool] = ..., replica_read: _Optional[bool] = ..., resolved_locks: _Optional[_Iterable[int]] = ..., max_execution_duration_ms: _Optional[int] = ..., applied_index: _Optional[int] = ..., task_id: _Optional[int] = ..., stale_read: _Optional[bool] = ..., resource_group_tag: _Optional[bytes] = ..., disk_full_opt: _Optional[_Union[DiskFullOpt, str]] = ..., is_retry_request: _Optional[bool] = ..., api_version: _Optional[_Union[APIVersion, str]] = ..., committed_locks: _Optional[_Iterable[int]] = ..., trace_context: _Optional[_Union[_tracepb_pb2.TraceContext, _Mapping]] = ..., request_source: _Optional[str] = ..., txn_source: _Optional[int] = ..., busy_threshold_ms: _Optional[int] = ..., request_origin: _Optional[_Union[RequestOrigin, str]] = ..., keyspace_name: _Optional[str] = ..., buckets_version: _Optional[int] = ..., cluster_id: _Optional[int] = ..., trace_id: _Optional[bytes] = ..., trace_control_flags: _Optional[int] = ..., keyspace_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, region_id: _Optional[int] = ..., region_epoch: _Optional[_Union[_metapb_pb2.RegionEpoch, _Mapping]] = ..., peer: _Optional[_Union[_metapb_pb2.Peer, _Mapping]] = ..., term: _Optional[int] = ..., priority: _Optional[_Union[CommandPri, str]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., not_fill_cache: bool = ..., sync_log: bool = ..., record_time_stat: bool = ..., record_scan_stat: bool = ..., replica_read: bool = ..., resolved_locks: _Optional[_Iterable[int]] = ..., max_execution_duration_ms: _Optional[int] = ..., applied_index: _Optional[int] = ..., task_id: _Optional[int] = ..., stale_read: bool = ..., resource_group_tag: _Optional[bytes] = ..., disk_full_opt: _Optional[_Union[DiskFullOpt, str]] = ..., is_retry_request: bool = ..., api_version: _Optional[_Union[APIVersion, str]] = ..., committed_locks: _Optional[_Iterable[int]] = ..., trace_context: _Optional[_Union[_tracepb_pb2.TraceContext, _Mapping]] = ..., request_source: _Optional[str] = ..., txn_source: _Optional[int] = ..., busy_threshold_ms: _Optional[int] = ..., request_origin: _Optional[_Union[RequestOrigin, str]] = ..., keyspace_name: _Optional[str] = ..., buckets_version: _Optional[int] = ..., cluster_id: _Optional[int] = ..., trace_id: _Optional[bytes] = ..., trace_control_flags: _Optional[int] = ..., keyspace_id: _Optional[int] = ...) -> None: ...
 
 class Deadlock(_message.Message):
     __slots__ = ("lock_ts", "lock_key", "deadlock_key_hash", "wait_chain", "deadlock_key")
@@ -322,7 +322,7 @@ class GetRequest(_message.Message):
     key: bytes
     version: int
     need_commit_ts: bool
-    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., need_commit_ts: _Optional[bool] = ...) -> None: ...
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., need_commit_ts: bool = ...) -> None: ...
 
 class GetResponse(_message.Message):
     __slots__ = ("region_error", "error", "value", "not_found", "commit_ts")
@@ -336,7 +336,7 @@ class GetResponse(_message.Message):
     value: bytes
     not_found: bool
     commit_ts: int
-    def __init__(self, region_error: _Optional[_Union[_errorpb_pb2.Error, _Mapping]] = ..., error: _Optional[_Union[KeyError, _Mapping]] = ..., value: _Optional[bytes] = ..., not_found: _Optional[bool] = ..., commit_ts: _Optional[int] = ...) -> None: ...
+    def __init__(self, region_error: _Optional[_Union[_errorpb_pb2.Error, _Mapping]] = ..., error: _Optional[_Union[KeyError, _Mapping]] = ..., value: _Optional[bytes] = ..., not_found: bool = ..., commit_ts: _Optional[int] = ...) -> None: ...
 
 class KeyError(_message.Message):
     __slots__ = ("locked", "retryable", "abort", "conflict", "already_exist", "deadlock", "commit_ts_expired", "txn_not_found", "commit_ts_too_large", "assertion_failed", "primary_mismatch", "txn_lock_not_found", "lock_upgrade_conflict", "shared_lock_lost")
@@ -410,7 +410,7 @@ class LockInfo(_message.Message):
     duration_to_last_update_ms: int
     shared_lock_infos: _containers.RepeatedCompositeFieldContainer[LockInfo]
     is_txn_file: bool
-    def __init__(self, primary_lock: _Optional[bytes] = ..., lock_version: _Optional[int] = ..., key: _Optional[bytes] = ..., lock_ttl: _Optional[int] = ..., txn_size: _Optional[int] = ..., lock_type: _Optional[_Union[Op, str]] = ..., lock_for_update_ts: _Optional[int] = ..., use_async_commit: _Optional[bool] = ..., min_commit_ts: _Optional[int] = ..., secondaries: _Optional[_Iterable[bytes]] = ..., duration_to_last_update_ms: _Optional[int] = ..., shared_lock_infos: _Optional[_Iterable[_Union[LockInfo, _Mapping]]] = ..., is_txn_file: _Optional[bool] = ...) -> None: ...
+    def __init__(self, primary_lock: _Optional[bytes] = ..., lock_version: _Optional[int] = ..., key: _Optional[bytes] = ..., lock_ttl: _Optional[int] = ..., txn_size: _Optional[int] = ..., lock_type: _Optional[_Union[Op, str]] = ..., lock_for_update_ts: _Optional[int] = ..., use_async_commit: bool = ..., min_commit_ts: _Optional[int] = ..., secondaries: _Optional[_Iterable[bytes]] = ..., duration_to_last_update_ms: _Optional[int] = ..., shared_lock_infos: _Optional[_Iterable[_Union[LockInfo, _Mapping]]] = ..., is_txn_file: bool = ...) -> None: ...
 
 class LockUpgradeConflict(_message.Message):
     __slots__ = ("key", "start_ts", "owner_start_ts", "reason")
@@ -454,7 +454,7 @@ class ResolveLockRequest(_message.Message):
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     is_async: bool
     is_txn_file: bool
-    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., start_version: _Optional[int] = ..., commit_version: _Optional[int] = ..., txn_infos: _Optional[_Iterable[_Union[TxnInfo, _Mapping]]] = ..., keys: _Optional[_Iterable[bytes]] = ..., is_async: _Optional[bool] = ..., is_txn_file: _Optional[bool] = ...) -> None: ...
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., start_version: _Optional[int] = ..., commit_version: _Optional[int] = ..., txn_infos: _Optional[_Iterable[_Union[TxnInfo, _Mapping]]] = ..., keys: _Optional[_Iterable[bytes]] = ..., is_async: bool = ..., is_txn_file: bool = ...) -> None: ...
 
 class ResolveLockResponse(_message.Message):
     __slots__ = ("region_error", "error")
@@ -506,7 +506,7 @@ class ScanRequest(_message.Message):
     reverse: bool
     end_key: bytes
     sample_step: int
-    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., start_key: _Optional[bytes] = ..., limit: _Optional[int] = ..., version: _Optional[int] = ..., key_only: _Optional[bool] = ..., reverse: _Optional[bool] = ..., end_key: _Optional[bytes] = ..., sample_step: _Optional[int] = ...) -> None: ...
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., start_key: _Optional[bytes] = ..., limit: _Optional[int] = ..., version: _Optional[int] = ..., key_only: bool = ..., reverse: bool = ..., end_key: _Optional[bytes] = ..., sample_step: _Optional[int] = ...) -> None: ...
 
 class ScanResponse(_message.Message):
     __slots__ = ("region_error", "pairs", "error")
@@ -534,7 +534,7 @@ class TxnInfo(_message.Message):
     txn: int
     status: int
     is_txn_file: bool
-    def __init__(self, txn: _Optional[int] = ..., status: _Optional[int] = ..., is_txn_file: _Optional[bool] = ...) -> None: ...
+    def __init__(self, txn: _Optional[int] = ..., status: _Optional[int] = ..., is_txn_file: bool = ...) -> None: ...
 
 class TxnLockNotFound(_message.Message):
     __slots__ = ("key",)
@@ -642,4 +642,4 @@ class MvccWrite(_message.Message):
     commit_ts: int
     short_value: bytes
     has_overlapped_rollback: bool
-    def __init__(self, type: _Optional[_Union[Op, str]] = ..., start_ts: _Optional[int] = ..., commit_ts: _Optional[int] = ..., short_value: _Optional[bytes] = ..., has_overlapped_rollback: _Optional[bool] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[Op, str]] = ..., start_ts: _Optional[int] = ..., commit_ts: _Optional[int] = ..., short_value: _Optional[bytes] = ..., has_overlapped_rollback: bool = ...) -> None: ...

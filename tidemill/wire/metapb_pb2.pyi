@@ -87,7 +87,7 @@ class Peer(_message.Message):
     store_id: int
     role: PeerRole
     is_witness: bool
-    def __init__(self, id: _Optional[int] = ..., store_id: _Optional[int] = ..., role: _Optional[_Union[PeerRole, str]] = ..., is_witness: _Optional[bool] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., store_id: _Optional[int] = ..., role: _Optional[_Union[PeerRole, str]] = ..., is_witness: bool = ...) -> None: ...
 
 class Region(_message.Message):
     __slots__ = ("id", "start_key", "end_key", "region_epoch", "peers", "encryption_meta", "is_in_flashback", "flashback_start_ts")
@@ -107,7 +107,7 @@ class Region(_message.Message):
     encryption_meta: _encryptionpb_pb2.EncryptionMeta
     is_in_flashback: bool
     flashback_start_ts: int
-    def __init__(self, id: _Optional[int] = ..., start_key: _Optional[bytes] = ..., end_key: _Optional[bytes] = ..., region_epoch: _Optional[_Union[RegionEpoch, _Mapping]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., encryption_meta: _Optional[_Union[_encryptionpb_pb2.EncryptionMeta, _Mapping]] = ..., is_in_flashback: _Optional[bool] = ..., flashback_start_ts: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., start_key: _Optional[bytes] = ..., end_key: _Optional[bytes] = ..., region_epoch: _Optional[_Union[RegionEpoch, _Mapping]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., encryption_meta: _Optional[_Union[_encryptionpb_pb2.EncryptionMeta, _Mapping]] = ..., is_in_flashback: bool = ..., flashback_start_ts: _Optional[int] = ...) -> None: ...
 
 class RegionEpoch(_message.Message):
     __slots__ = ("conf_ver", "version")
@@ -145,7 +145,7 @@ class Store(_message.Message):
     last_heartbeat: int
     physically_destroyed: bool
     node_state: NodeState
-    def __init__(self, id: _Optional[int] = ..., address: _Optional[str] = ..., state: _Optional[_Union[StoreState, str]] = ..., labels: _Optional[_Iterable[_Union[StoreLabel, _Mapping]]] = ..., version: _Optional[str] = ..., peer_address: _Optional[str] = ..., status_address: _Optional[str] = ..., git_hash: _Optional[str] = ..., start_timestamp: _Optional[int] = ..., deploy_path: _Optional[str] = ..., last_heartbeat: _Optional[int] = ..., physically_destroyed: _Optional[bool] = ..., node_state: _Optional[_Union[NodeState, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., address: _Optional[str] = ..., state: _Optional[_Union[StoreState, str]] = ..., labels: _Optional[_Iterable[_Union[StoreLabel, _Mapping]]] = ..., version: _Optional[str] = ..., peer_address: _Optional[str] = ..., status_address: _Optional[str] = ..., git_hash: _Optional[str] = ..., start_timestamp: _Optional[int] = ..., deploy_path: _Optional[str] = ..., last_heartbeat: _Optional[int] = ..., physically_destroyed: bool = ..., node_state: _Optional[_Union[NodeState, str]] = ...) -> None: ...
 
 class StoreLabel(_message.Message):
     __slots__ = ("key", "value")

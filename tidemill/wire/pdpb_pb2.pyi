@@ -58,7 +58,7 @@ class BatchScanRegionsRequest(_message.Message):
     ranges: _containers.RepeatedCompositeFieldContainer[KeyRange]
     limit: int
     contain_all_key_range: bool
-    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., need_buckets: _Optional[bool] = ..., ranges: _Optional[_Iterable[_Union[KeyRange, _Mapping]]] = ..., limit: _Optional[int] = ..., contain_all_key_range: _Optional[bool] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., need_buckets: bool = ..., ranges: _Optional[_Iterable[_Union[KeyRange, _Mapping]]] = ..., limit: _Optional[int] = ..., contain_all_key_range: bool = ...) -> None: ...
 
 class BatchScanRegionsResponse(_message.Message):
     __slots__ = ("header", "regions")
@@ -128,7 +128,7 @@ class DfsStatScope(_message.Message):
     is_global: bool
     keyspace_id: int
     component: str
-    def __init__(self, is_global: _Optional[bool] = ..., keyspace_id: _Optional[int] = ..., component: _Optional[str] = ...) -> None: ...
+    def __init__(self, is_global: bool = ..., keyspace_id: _Optional[int] = ..., component: _Optional[str] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("type", "message")
@@ -168,7 +168,7 @@ class GCState(_message.Message):
     txn_safe_point: int
     gc_safe_point: int
     gc_barriers: _containers.RepeatedCompositeFieldContainer[GCBarrierInfo]
-    def __init__(self, keyspace_scope: _Optional[_Union[KeyspaceScope, _Mapping]] = ..., is_keyspace_level_gc: _Optional[bool] = ..., txn_safe_point: _Optional[int] = ..., gc_safe_point: _Optional[int] = ..., gc_barriers: _Optional[_Iterable[_Union[GCBarrierInfo, _Mapping]]] = ...) -> None: ...
+    def __init__(self, keyspace_scope: _Optional[_Union[KeyspaceScope, _Mapping]] = ..., is_keyspace_level_gc: bool = ..., txn_safe_point: _Optional[int] = ..., gc_safe_point: _Optional[int] = ..., gc_barriers: _Optional[_Iterable[_Union[GCBarrierInfo, _Mapping]]] = ...) -> None: ...
 
 class GetAllGCSafePointV2Request(_message.Message):
     __slots__ = ("header",)
@@ -192,7 +192,7 @@ class GetAllStoresRequest(_message.Message):
     EXCLUDE_TOMBSTONE_STORES_FIELD_NUMBER: _ClassVar[int]
     header: RequestHeader
     exclude_tombstone_stores: bool
-    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., exclude_tombstone_stores: _Optional[bool] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., exclude_tombstone_stores: bool = ...) -> None: ...
 
 class GetAllStoresResponse(_message.Message):
     __slots__ = ("header", "stores")
@@ -272,7 +272,7 @@ class GetGCStateRequest(_message.Message):
     keyspace_scope: KeyspaceScope
     exclude_gc_barriers: bool
     include_global_gc_barriers: bool
-    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., keyspace_scope: _Optional[_Union[KeyspaceScope, _Mapping]] = ..., exclude_gc_barriers: _Optional[bool] = ..., include_global_gc_barriers: _Optional[bool] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., keyspace_scope: _Optional[_Union[KeyspaceScope, _Mapping]] = ..., exclude_gc_barriers: bool = ..., include_global_gc_barriers: bool = ...) -> None: ...
 
 class GetGCStateResponse(_message.Message):
     __slots__ = ("header", "gc_state", "global_gc_barriers")
@@ -319,7 +319,7 @@ class GetRegionByIDRequest(_message.Message):
     header: RequestHeader
     region_id: int
     need_buckets: bool
-    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., region_id: _Optional[int] = ..., need_buckets: _Optional[bool] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., region_id: _Optional[int] = ..., need_buckets: bool = ...) -> None: ...
 
 class GetRegionRequest(_message.Message):
     __slots__ = ("header", "region_key", "need_buckets")
@@ -329,7 +329,7 @@ class GetRegionRequest(_message.Message):
     header: RequestHeader
     region_key: bytes
     need_buckets: bool
-    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., region_key: _Optional[bytes] = ..., need_buckets: _Optional[bool] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[RequestHeader, _Mapping]] = ..., region_key: _Optional[bytes] = ..., need_buckets: bool = ...) -> None: ...
 
 class GetRegionResponse(_message.Message):
     __slots__ = ("header", "region", "leader", "pending_peers", "buckets")
@@ -664,7 +664,7 @@ class StoreStats(_message.Message):
     network_slow_scores: _containers.ScalarMap[int, int]
     dfs: _containers.RepeatedCompositeFieldContainer[DfsStatItem]
     is_stopping: bool
-    def __init__(self, store_id: _Optional[int] = ..., capacity: _Optional[int] = ..., available: _Optional[int] = ..., region_count: _Optional[int] = ..., sending_snap_count: _Optional[int] = ..., receiving_snap_count: _Optional[int] = ..., start_time: _Optional[int] = ..., applying_snap_count: _Optional[int] = ..., is_busy: _Optional[bool] = ..., used_size: _Optional[int] = ..., bytes_written: _Optional[int] = ..., keys_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., keys_read: _Optional[int] = ..., interval: _Optional[_Union[TimeInterval, _Mapping]] = ..., cpu_usages: _Optional[_Iterable[_Union[RecordPair, _Mapping]]] = ..., read_io_rates: _Optional[_Iterable[_Union[RecordPair, _Mapping]]] = ..., write_io_rates: _Optional[_Iterable[_Union[RecordPair, _Mapping]]] = ..., op_latencies: _Optional[_Iterable[_Union[RecordPair, _Mapping]]] = ..., peer_stats: _Optional[_Iterable[_Union[PeerStat, _Mapping]]] = ..., query_stats: _Optional[_Union[QueryStats, _Mapping]] = ..., slow_score: _Optional[int] = ..., damaged_regions_id: _Optional[_Iterable[int]] = ..., is_apply_busy: _Optional[bool] = ..., snapshot_stats: _Optional[_Iterable[_Union[SnapshotStat, _Mapping]]] = ..., slow_trend: _Optional[_Union[SlowTrend, _Mapping]] = ..., is_grpc_paused: _Optional[bool] = ..., total_memory: _Optional[int] = ..., used_memory: _Optional[int] = ..., network_slow_scores: _Optional[_Mapping[int, int]] = ..., dfs: _Optional[_Iterable[_Union[DfsStatItem, _Mapping]]] = ..., is_stopping: _Optional[bool] = ...) -> None: ...
+    def __init__(self, store_id: _Optional[int] = ..., capacity: _Optional[int] = ..., available: _Optional[int] = ..., region_count: _Optional[int] = ..., sending_snap_count: _Optional[int] = ..., receiving_snap_count: _Optional[int] = ..., start_time: _Optional[int] = ..., applying_snap_count: _Optional[int] = ..., is_busy: bool = ..., used_size: _Optional[int] = ..., bytes_written: _Optional[int] = ..., keys_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., keys_read: _Optional[int] = ..., interval: _Optional[_Union[TimeInterval, _Mapping]] = ..., cpu_usages: _Optional[_Iterable[_Union[RecordPair, _Mapping]]] = ..., read_io_rates: _Optional[_Iterable[_Union[RecordPair, _Mapping]]] = ..., write_io_rates: _Optional[_Iterable[_Union[RecordPair, _Mapping]]] = ..., op_latencies: _Optional[_Iterable[_Union[RecordPair, _Mapping]]] = ..., peer_stats: _Optional[_Iterable[_Union[PeerStat, _Mapping]]] = ..., query_stats: _Optional[_Union[QueryStats, _Mapping]] = ..., slow_score: _Optional[int] = ..., damaged_regions_id: _Optional[_Iterable[int]] = ..., is_apply_busy: bool = ..., snapshot_stats: _Optional[_Iterable[_Union[SnapshotStat, _Mapping]]] = ..., slow_trend: _Optional[_Union[SlowTrend, _Mapping]] = ..., is_grpc_paused: bool = ..., total_memory: _Optional[int] = ..., used_memory: _Optional[int] = ..., network_slow_scores: _Optional[_Mapping[int, int]] = ..., dfs: _Optional[_Iterable[_Union[DfsStatItem, _Mapping]]] = ..., is_stopping: bool = ...) -> None: ...
 
 class TimeInterval(_message.Message):
     __slots__ = ("start_timestamp", "end_timestamp")

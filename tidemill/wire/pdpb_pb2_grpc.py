@@ -5,7 +5,7 @@ import warnings
 
 from tidemill.wire import pdpb_pb2 as tidemill_dot_wire_dot_pdpb__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in tidemill/wire/pdpb_pb2_grpc.py depends on'
+        + f' but the generated code in tidemill/wire/pdpb_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class PDStub:
+class PDStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -136,7 +136,7 @@ class PDStub:
                 _registered_method=True)
 
 
-class PDServicer:
+class PDServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def GetMembers(self, request, context):
@@ -370,7 +370,7 @@ def add_PDServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class PD:
+class PD(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -5,7 +5,7 @@ import warnings
 
 from tidemill.wire import pump_pb2 as tidemill_dot_wire_dot_pump__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in tidemill/wire/pump_pb2_grpc.py depends on'
+        + f' but the generated code in tidemill/wire/pump_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class PumpStub:
+class PumpStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -46,7 +46,7 @@ class PumpStub:
                 _registered_method=True)
 
 
-class PumpServicer:
+class PumpServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def WriteBinlog(self, request, context):
@@ -82,7 +82,7 @@ def add_PumpServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Pump:
+class Pump(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -140,7 +140,7 @@ class Pump:
             _registered_method=True)
 
 
-class CisternStub:
+class CisternStub(object):
     """Served by Drainers: a Pump tells that it has come.
     """
 
@@ -157,7 +157,7 @@ class CisternStub:
                 _registered_method=True)
 
 
-class CisternServicer:
+class CisternServicer(object):
     """Served by Drainers: a Pump tells that it has come.
     """
 
@@ -183,7 +183,7 @@ def add_CisternServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Cistern:
+class Cistern(object):
     """Served by Drainers: a Pump tells that it has come.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from tidemill.wire import kvrpcpb_pb2 as tidemill_dot_wire_dot_kvrpcpb__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in tidemill/wire/tikvpb_pb2_grpc.py depends on'
+        + f' but the generated code in tidemill/wire/tikvpb_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class TikvStub:
+class TikvStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -76,7 +76,7 @@ class TikvStub:
                 _registered_method=True)
 
 
-class TikvServicer:
+class TikvServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def KvGet(self, request, context):
@@ -178,7 +178,7 @@ def add_TikvServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Tikv:
+class Tikv(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -10,14 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import httpx
-
 from tidemill import tso
 from tidemill.binlog.nodes import Node, NodeKind, NodeState
 from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
+from tidemill.extras import extra
+
+with extra("binlog"):
+    import httpx
 
 SAVEPOINT = "savepoint"
 HTTP_S = 10.0

@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import tzinfo
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
 from tidemill.binlog.drainer.settings import Downstream
 from tidemill.binlog.outputs import slave
 from tidemill.binlog.outputs.transactions import Entry
 from tidemill.errors import ConfigError, MessageTooLarge, SinkError, SinkUnavailable
+from tidemill.extras import extra
 from tidemill.tso import describe
+
+with extra("kafka"):
+    from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 FLUSH_S = 30.0
 """Seconds without an acknowledgement after which the Drainer ends, as the real one does."""

@@ -6,9 +6,11 @@ import base64
 import binascii
 import os
 
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
 from tidemill.errors import ConfigError
+from tidemill.extras import extra
+
+with extra("binlog"):
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 KEY_VARIABLE = "BINLOG_SECRET_KEY"
 KNOWN_KEY = bytes.fromhex("a529b7665997f043a30ac8fadcb51d6aa032c226ab5b7750530b12b8c1a16a48")

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-import plyvel
-
 from tidemill import tso
 from tidemill.binlog.indexkeys import (
     GC_TS,
@@ -31,6 +29,10 @@ from tidemill.binlog.indexkeys import (
 from tidemill.binlog.messages import BinlogType
 from tidemill.binlog.order import Stored
 from tidemill.binlog.pump.faults import PumpFailed
+from tidemill.extras import extra
+
+with extra("binlog"):
+    import plyvel
 
 LONG_MS = 600_000
 """A transaction that took longer from start_ts to commit_ts gets a key of its own for garbage collection."""

@@ -12,14 +12,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
-from etcd3aio.errors import EtcdError, EtcdPermissionDeniedError, EtcdUnauthenticatedError
-from etcd3aio.kv import KVService, prefix_range_end
-from etcd3aio.watch import WatchService
 
 from tidemill.binlog.nodes import Node, NodeKind, read_node
 from tidemill.capture.tikv.client.channels import Backoff
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.errors import MalformedMessage, UpstreamError, UpstreamUnavailable
+from tidemill.extras import extra
+
+with extra("binlog"):
+    from etcd3aio.errors import EtcdError, EtcdPermissionDeniedError, EtcdUnauthenticatedError
+    from etcd3aio.kv import KVService, prefix_range_end
+    from etcd3aio.watch import WatchService
 
 CALL_TIMEOUT = 3.0
 """Seconds of one call."""

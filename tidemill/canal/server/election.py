@@ -18,11 +18,14 @@ import logging
 import time
 from collections.abc import Iterable
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState
-from kazoo.retry import KazooRetry
+from tidemill.extras import extra
+
+with extra("canal"):
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+    from kazoo.handlers.threading import KazooTimeoutError
+    from kazoo.protocol.states import KazooState
+    from kazoo.retry import KazooRetry
 
 ROOT = "/otter/canal"
 SESSION_S = 10.0

@@ -17,6 +17,7 @@ from tidemill.changelog.storage import outcomes
 from tidemill.changelog.storage.base import Token
 from tidemill.changelog.storage.conditional import Outcome
 from tidemill.errors import LogError, LogUnavailable
+from tidemill.extras import extra
 
 LARGEST_PUT = 5 << 30
 """The largest file that one request may put."""
@@ -163,9 +164,10 @@ _OPTIONS = (
 def _client(pid: int, **options: Any) -> Any:
     """Return a botocore client with the options that the pyarrow file system passes to its copy in another process. Threads may share it,
     forked processes may not."""
-    import botocore
-    import botocore.session
-    from botocore.config import Config
+    with extra("s3"):
+        import botocore
+        import botocore.session
+        from botocore.config import Config
 
     endpoint = options["endpoint_override"] or None
     if endpoint and "://" not in endpoint:

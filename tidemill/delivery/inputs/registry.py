@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,11 +47,16 @@ class RegisteredSchemas:
 
 
 def open_schemas(
-    settings: Settings, router: TableRouter, cache: Path | None = None, stop: threading.Event | None = None
+    settings: Settings,
+    router: TableRouter,
+    cache: Path | None = None,
+    stop: threading.Event | None = None,
+    took: Callable[[float], None] = lambda seconds: None,
 ) -> RegisteredSchemas | None:
-    """For a changefeed whose protocol has a schema registry, else None. `cache`: see `registry.cache`. Raises ConfigError."""
+    """For a changefeed whose protocol has a schema registry, else None. `cache`: see `registry.cache`. `took`: see RegistryClient. Raises
+    ConfigError."""
     if settings.sink.protocol is None or not spec_of(settings.sink.protocol).uses_registry:
         return None
     from tidemill.registry.registrar import open_registrar  # an HTTP client, which others need not load
 
-    return RegisteredSchemas(open_registrar(settings.sink.encoding, cache, stop), router)
+    return RegisteredSchemas(open_registrar(settings.sink.encoding, cache, stop, took), router)

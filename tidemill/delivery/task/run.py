@@ -87,8 +87,10 @@ def deliver(item: WorkItem) -> TaskStats:
             stats.messages += len(messages)
             stats.bytes_out += messages.bytes
         check_fence(now=True)
+        then = clock()
+        stats.deliver_ns += then - now
         stats.acked = sink.flush()
-        stats.deliver_ns += clock() - now
+        stats.flush_ns = clock() - then
     except BaseException:
         sink.abandon()
         raise

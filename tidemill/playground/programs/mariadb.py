@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-import pymysql
-
 from tidemill.errors import TidemillError
+from tidemill.extras import extra
 from tidemill.process.ports import free_ports
+
+with extra("mysql"):
+    import pymysql
 
 _SMALL = (
     *("--innodb-log-file-size=32M", "--key-buffer-size=1M", "--performance-schema=OFF", "--table-open-cache=400"),

@@ -9,9 +9,12 @@ from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
-from etcd3aio import _protobuf
 
+from tidemill.extras import extra
 from tidemill.playground.store.etcd import EtcdStore, Event, LeaseUnknown, Pair
+
+with extra("playground"):
+    from etcd3aio import _protobuf
 
 kv_pb2: Any = _protobuf.kv_pb2  # type: ignore[attr-defined]
 rpc_pb2: Any = _protobuf.rpc_pb2  # type: ignore[attr-defined]

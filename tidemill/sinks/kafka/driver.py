@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewTopic
-
 from tidemill.config.uri import NEW_TOPIC_PARTITIONS, SinkUri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable, redact
+from tidemill.extras import extra
 from tidemill.sinks.base import BatchContext, ByDispatchers, FenceCheck, Target, no_fence_check
 from tidemill.sinks.kafka import faults, options
 from tidemill.sinks.kafka.denials import Denials
+from tidemill.sinks.kafka.statistics import broker_figures
+
+with extra("kafka"):
+    from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import ConfigResource
+    from confluent_kafka.admin._resource import ResourceType
+    from confluent_kafka.cimpl import NewTopic
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 _FORBIDDEN = KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -50,6 +53,7 @@ class KafkaDriverSink(ByDispatchers):
         self._limit: int | None = None  # the smallest message limit of the topics
         self._said: set[str] = set()
         self._check_fence: FenceCheck = no_fence_check
+        self._statistics = "{}"  # of the producer, as the client last told them
 
     # Topics
 
@@ -250,9 +254,20 @@ class KafkaDriverSink(ByDispatchers):
 
     def _opened(self) -> Producer:
         if self._producer is None:
-            config = options.producer_config(self._uri, self._limit) | {"error_cb": self._reported}
+            config: dict[str, Any] = options.producer_config(self._uri, self._limit) | {
+                "error_cb": self._reported,
+                "stats_cb": self._counted,
+            }
+            config["statistics.interval.ms"] = options.STATISTICS_MS
             self._producer = self._calling("settings", lambda: Producer(config, logger=_SILENT))
         return self._producer
+
+    def _counted(self, statistics: str) -> None:
+        self._statistics = statistics
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """See `HasBrokers`. Of the driver's own messages, which go to every partition: DDLs and resolved events."""
+        return broker_figures(self._statistics)
 
     def _drop_producer(self) -> None:
         """Drop the producer, so that nothing of a failed attempt is sent later."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.errors import SinkError
+from tidemill.extras import extra
 from tidemill.kernels.deliver import kernels
 
 PRODUCER = 0
@@ -46,7 +47,8 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
 @functools.cache
 def library() -> c.CDLL:
     """Load the shared library of the installed confluent-kafka wheel, and declare the functions in use."""
-    import confluent_kafka
+    with extra("kafka"):
+        import confluent_kafka
 
     folder = Path(confluent_kafka.__file__).parent
     found = sorted(folder.parent.glob("confluent_kafka.libs/librdkafka*.so*"))

@@ -13,6 +13,9 @@ DELIVERY_TIMEOUT_MS = 60_000
 METADATA_TIMEOUT = 15.0
 """Seconds to wait for an administrative answer."""
 
+STATISTICS_MS = "5000"
+"""How often the driver's client counts what brokers answer."""
+
 _FRAMING = 1024  # bytes of a record batch around one message
 _BATCH_BYTES = 1_000_000
 

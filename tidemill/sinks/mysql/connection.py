@@ -13,14 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pymysql
-from pymysql.constants import CLIENT
-from pymysql.cursors import SSCursor
-
 from tidemill.config.database import DatabaseTls, MysqlOptions
 from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.extras import extra
 from tidemill.sinks.mysql import session
 from tidemill.sinks.mysql.codes import HINTS, Fate, fate_of
+
+with extra("mysql"):
+    import pymysql
+    from pymysql.constants import CLIENT
+    from pymysql.cursors import SSCursor
 
 ACCESS_DENIED = 1045
 FETCHED = 1024

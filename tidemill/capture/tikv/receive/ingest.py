@@ -32,6 +32,7 @@ from tidemill.capture.tikv.sort.spill import PrewriteSpill, RowSpill
 from tidemill.capture.tikv.watchdog.detect import Survey
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
+from tidemill.metrics.histogram import Histograms
 
 LATE_JOIN = 65536
 
@@ -129,6 +130,8 @@ class Stats:
     spilled_rows: int = 0
     causes: Counter[str] = field(default_factory=Counter)  # of violations
     cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("scan", "match", "spill", "take", "seal"), 0.0))
+    stages: Histograms = field(default_factory=lambda: Histograms(("feed", "sort", "seal")))
+    """Seconds: of taking in one lot of messages; of sorting the rows of a seal; of a seal as a whole, until its segments are published."""
 
     @property
     def violations(self) -> int:
@@ -319,7 +322,7 @@ class Receiver:
         self._finish_seals()
 
     def _ingest(self, streams: list[int], messages: list[Message]) -> None:
-        begin = time.thread_time()
+        begun, begin = time.perf_counter(), time.thread_time()
         batch = self._scanner.scan(messages, streams)
         begin = self._lap("scan", begin)
         self._note(batch)
@@ -334,6 +337,7 @@ class Receiver:
         self.stats.bytes += int(batch.ends[-1])
         self._budgets()
         self._lap("spill", begin)
+        self.stats.stages.observe("feed", time.perf_counter() - begun)
 
     def _note(self, batch: Batch) -> None:
         for one in batch.imports:
@@ -492,5 +496,8 @@ class Receiver:
             self.stats.sealed_rows += done.rows
             self.stats.sealed_bytes += done.bytes
             self.stats.segments += len(done.files)
+            if done.files:  # else only the head has moved
+                self.stats.stages.observe("sort", done.sort_seconds)
+                self.stats.stages.observe("seal", done.seconds)
             self._on_sealed(p, done)
         self.stats.cpu["seal"] = self._sealing.cpu

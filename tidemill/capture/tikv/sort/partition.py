@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow as pa
 from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.capture.tikv.sort.bounds import ALL_HANDLES, Bound, Bounds
 from tidemill.capture.tikv.sort.runs import BOUNCE, Merger, Run, merge_runs, write_run
-from tidemill.capture.tikv.sort.sorter import Sorter
+from tidemill.capture.tikv.sort.sorter import Plan, Sorter
 from tidemill.changelog.spread import HandleRange
 from tidemill.changelog.writer import PartitionWriter
 from tidemill.errors import DiskLow, LogUnavailable
@@ -41,6 +42,8 @@ class Sealed:
     rows: int = 0
     bytes: int = 0
     holds: dict[int, int] = field(default_factory=dict)
+    seconds: float = 0.0  # of the attempt that succeeded
+    sort_seconds: float = 0.0  # of sorting in it
     batches: list[pa.RecordBatch] = field(default_factory=list)  # of a partition with a key filter: copies of what was written
 
     def note_release(self, rows: Array) -> None:
@@ -72,6 +75,7 @@ class PartitionLog:
         self.writer, self.scratch, self.key_filter = writer, scratch, key_filter
         self.segment_bytes, self.slice_rows = segment_bytes, slice_rows
         self._sealer = Sorter()
+        self._sort_seconds = 0.0  # of the seal under way
         self._runs: list[Run] = []
         self._begun: tuple[Sealed, Array] | None = None  # a seal that has to be tried again, and its rows
         self._reached: list[tuple[Run, int]] = []  # how far the current seal gets in each run
@@ -140,7 +144,7 @@ class PartitionLog:
         allow. A big interval becomes several segments, each a closed interval. Raises what the log's writer raises.
 
         After NOT_NOW nothing is lost: call it again with the same arguments, and it continues after the last segment that it published."""
-        past = 0
+        past, self._sort_seconds = 0, 0.0
         if self._begun is None:
             done = Sealed(to_ts)
             if len(rows):
@@ -156,10 +160,11 @@ class PartitionLog:
         if self._runs or len(rows) > 4 * self.slice_rows or self.writer.pledged_to not in (None, to_ts):
             self._seal_merged(done, rows, to_ts, past)
         elif len(rows):
-            plan = self._sealer.plan(rows)
+            plan = self._plan(rows)
             self._publish(done, to_ts, self._sealer.batches(plan))
         self.writer.set_head(to_ts)
         self._begun = None
+        done.sort_seconds = self._sort_seconds
         self._let_go(done)
         return done
 
@@ -169,6 +174,12 @@ class PartitionLog:
             done.holds[run.chunk] = done.holds.get(run.chunk, 0) + reached - run.at
             run.at = reached
         self._runs = [run for run in self._runs if run.at < len(run.rows)]
+
+    def _plan(self, rows: Array, *, is_sorted: bool = False) -> Plan:
+        begun = time.perf_counter()
+        plan = self._sealer.plan(rows, is_sorted=is_sorted)
+        self._sort_seconds += time.perf_counter() - begun
+        return plan
 
     def _owned(self, rows: Array) -> Array:
         return self._bounds.keep(rows)
@@ -201,7 +212,7 @@ class PartitionLog:
         pledged = self.writer.pledged_to
         if pledged is not None and pledged < to_ts:  # first the interval that was announced by a failed attempt, exactly as announced
             whole = self._limited(self._merged(rows, pledged, past), sys.maxsize)
-            self._publish(done, pledged, (b for part, _ in whole for b in self._sealer.batches(self._sealer.plan(part, is_sorted=True))))
+            self._publish(done, pledged, (b for part, _ in whole for b in self._sealer.batches(self._plan(part, is_sorted=True))))
             past, self._reached = pledged, []
         # An interval that a previous writer may still publish must be one segment, as it would be there.
         limit = sys.maxsize if pledged == to_ts else self.segment_bytes
@@ -211,7 +222,7 @@ class PartitionLog:
         def batches() -> Iterator[pa.RecordBatch]:
             nonlocal end, more
             for part, cut in slices:
-                yield from self._sealer.batches(self._sealer.plan(part, is_sorted=True))
+                yield from self._sealer.batches(self._plan(part, is_sorted=True))
                 if cut is not None:
                     end = cut
                     return
@@ -250,7 +261,7 @@ class PartitionLog:
         runs = list(self._runs)
         sources = [run.rows[run.at :] for run in runs]
         if len(rows):
-            plan = self._sealer.plan(rows)
+            plan = self._plan(rows)
             sources.append(rows[plan.order[: plan.count]])
         merger = Merger(sources)
         for part in merger.slices(to_ts, self.slice_rows):

@@ -114,9 +114,11 @@ class Sealing:
         return self._workers.seal.submit(self._seal, partition, rows, to_ts)
 
     def _seal(self, partition: int, rows: Array, to_ts: int) -> tuple[Sealed, float]:
-        begin = time.thread_time()
+        begun, begin = time.perf_counter(), time.thread_time()
         self._write_notes()
-        return self._logs[partition].seal(rows, to_ts), time.thread_time() - begin
+        done = self._logs[partition].seal(rows, to_ts)
+        done.seconds = time.perf_counter() - begun
+        return done, time.thread_time() - begin
 
     def _write_notes(self) -> None:
         with self._noting:

@@ -1,0 +1,37 @@
+"""Optional dependencies: an install of Tidemill has those of the extras that were asked for. What needs another one says which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidemill.errors import ConfigError
+
+EXTRAS = {
+    "kafka": ("confluent_kafka", "httpx"),
+    "mysql": ("pymysql",),
+    "s3": ("botocore",),
+    "canal": ("kazoo",),
+    "binlog": ("etcd3aio", "plyvel", "cryptography", "httpx"),
+    "playground": ("greenlet", "etcd3aio"),
+}
+"""The extras of pyproject.toml, and the modules that each brings."""
+
+
+class ExtraMissing(ConfigError, ImportError):
+    """Something was asked for whose optional dependency is not installed."""
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """`with extra("kafka"):` around the imports of what only this extra brings. Raises ExtraMissing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS[name]:
+            raise
+        raise ExtraMissing(
+            f"this needs the Python package {module}, which is not installed",
+            hint=f"Install it with the extra that has it: pip install 'tidemill[{name}]'.",
+        ) from None

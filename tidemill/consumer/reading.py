@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.consumer.canal import open_events
-from tidemill.consumer.debezium import open_event
 from tidemill.consumer.foreign import foreign_protocol
 from tidemill.errors import ConfigError, MalformedMessage
 from tidemill.protocols import canal_json, debezium
 from tidemill.protocols import open as open_protocol
 from tidemill.protocols.all import PROTOCOLS, SPELLINGS
+from tidemill.protocols.debezium.opened import open_event
 from tidemill.protocols.open.codes import VERSION
 from tidemill.protocols.open.decode import Fetch
 from tidemill.protocols.open.events import Event

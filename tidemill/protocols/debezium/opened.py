@@ -5,7 +5,7 @@ They are not written back into tables: a DECIMAL is a double, and NULL may have 
 
 from __future__ import annotations
 
-from tidemill.protocols import debezium
+from tidemill.protocols.debezium import events as debezium
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent
 

@@ -23,6 +23,7 @@ from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal import CanalRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
+from tidemill.kernels.debezium import DebeziumRowEncoder
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.routing.identity import KeyHash, UniqueChange
 from tidemill.kernels.rows.mount import MountEncoder
@@ -30,7 +31,7 @@ from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.kernels.templates.encoder import TextRowEncoder
-from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
+from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DebeziumOptions, DecimalMode, EncodingOptions, MessageFormat
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.schema.model import TableInfo
@@ -62,6 +63,8 @@ BENCHES = {
     "canal": Bench(EncodingOptions(MessageFormat.CANAL), {"narrow": 4666, "mixed": 11578, "wide": 40420}),
     "csv": Bench(EncodingOptions(MessageFormat.CSV), None),
     "simple": Bench(EncodingOptions(MessageFormat.SIMPLE), {"narrow": 4916, "mixed": 13831, "wide": 44820}),
+    "debezium": Bench(EncodingOptions(MessageFormat.DEBEZIUM), {"narrow": 10009, "mixed": 20290, "wide": 48538}),
+    "debezium-payload": Bench(EncodingOptions(MessageFormat.DEBEZIUM, debezium=DebeziumOptions(disable_schema=True)), None),
     "avro-checksum": Bench(EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=True, row_checksum=True, avro=STRINGS), None),
 }
 
@@ -78,6 +81,7 @@ def encoder_of(bench: Bench, program: TableProgram) -> tuple[Any, Callable[..., 
         MessageFormat.CANAL_JSON: lambda: CanalJsonRowEncoder([program], bench.options, clock=lambda: 0),
         MessageFormat.CSV: lambda: CsvRowEncoder([program], bench.options),
         MessageFormat.SIMPLE: lambda: SimpleRowEncoder([program], bench.options, clock=lambda: 0),
+        MessageFormat.DEBEZIUM: lambda: DebeziumRowEncoder([program], bench.options, clock=lambda: 0),
     }
     if bench.options.protocol in texts:
         encoder = texts[bench.options.protocol]()

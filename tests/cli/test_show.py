@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.golden.ticdc import lines, raw
+from tests.support.schema.tables import column, table
 from tidemill.cli.main import main
+from tidemill.consumer.upstream import upstream
+from tidemill.errors import ConfigError
 from tidemill.kernels.deliver.batch import frame, json_line
+from tidemill.protocols.debezium import DebeziumTable, watermark_message
 from tidemill.protocols.open.encode import resolved_message
+from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.sinks.files import file_name
+from tidemill.tidb.keys import record_key
+from tidemill.tidb.rows.write import pack_row
+from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.types.times import Moment, pack_time
 
 MESSAGES = [(raw(line["key"]), raw(line["value"])) for line in lines("open") if line["kind"] == "row" and line["config"] == "default"][:50]
 
@@ -53,6 +62,29 @@ def test_a_folder_of_messages(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     folder.mkdir(parents=True)
     (folder / file_name(1, 2)).write_bytes(b"".join(frame(*message) for message in MESSAGES))
     assert show(monkeypatch, capsys, str(tmp_path / "out")) == show(monkeypatch, capsys, str(file))
+
+
+def test_debezium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shown, though `consume` does not read it."""
+    options = EncodingOptions(MessageFormat.DEBEZIUM)
+    columns = [column(MySQLType.LONG, name="id"), column(MySQLType.VARCHAR, name="word"), column(MySQLType.DATE, name="day")]
+    made = DebeziumTable("app", "t", table(columns, pk_is_handle=True), options)
+    at = 470_000_000_000_000_000
+    old, new = (pack_row({2: word, 3: pack_time(Moment(2021, 2, 28)).to_bytes(8, "little")}) for word in (b"a", b"b"))
+    message = made.row(record_key(100, 7), new, old, at - 1, at, 0)
+    control = watermark_message(at, 0, options)
+    path = tmp_path / "changes.jsonl"
+    path.write_bytes(b"".join(json_line("t", 0, *one) for one in (message, control)))
+    for arguments in ([str(path)], [str(path), "--protocol", "debezium"]):
+        code, out, err = show(monkeypatch, capsys, *arguments, "--resolved")
+        assert (code, err) == (0, "1 row changes\n")
+        assert out.splitlines() == [
+            "2026-10-25 05:55:14.843  app.t  update  id=7  word: 'a' → 'b'",
+            "2026-10-25 05:55:14.843  resolved  470000000000000000",
+        ]
+    with pytest.raises(ConfigError, match="protocol 'debezium' cannot be read"):
+        upstream("kafka://b:1/t?protocol=debezium", [])
+    assert upstream("kafka://b:1/t?protocol=debezium", [], to_show=True).protocol is MessageFormat.DEBEZIUM
 
 
 def test_what_it_cannot_show(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

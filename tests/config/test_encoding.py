@@ -18,6 +18,7 @@ from tidemill.protocols.options import (
     BinaryEncoding,
     Compression,
     CsvOptions,
+    DebeziumOptions,
     DecimalMode,
     EncodingOptions,
     LargeMessage,
@@ -40,7 +41,11 @@ def _named(given: dict[str, str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "protocol", [MessageFormat.OPEN, MessageFormat.CANAL, MessageFormat.CANAL_JSON, MessageFormat.CSV, MessageFormat.SIMPLE]
+    "protocol",
+    [
+        *(MessageFormat.OPEN, MessageFormat.CANAL, MessageFormat.CANAL_JSON, MessageFormat.CSV, MessageFormat.SIMPLE),
+        MessageFormat.DEBEZIUM,
+    ],
 )
 def test_defaults_are_those_of_the_bag(protocol: MessageFormat) -> None:
     assert made(protocol) == EncodingOptions(protocol)
@@ -143,6 +148,17 @@ def test_canal_json_and_avro_take_the_extension() -> None:
     avro = {"schema_registry": "http://r", "avro_enable_watermark": "true"}
     assert not made(MessageFormat.AVRO, **avro).avro.enable_watermark
     assert made(MessageFormat.AVRO, **avro, enable_tidb_extension="true").avro.enable_watermark
+
+
+def test_debezium() -> None:
+    config = parse_config("[sink]\ndebezium-disable-schema = true\n[sink.debezium]\noutput-old-value = false\ninclude-start-ts = true\n")
+    sink = config.sink_uri("kafka://b:1/t?protocol=debezium&enable-tidb-extension=true&cluster-id=prod")
+    assert sink.encoding.debezium == DebeziumOptions(True, False, True, "prod")
+    assert sink.encoding.enable_tidb_extension
+    assert parse_sink_uri(sink.text).encoding == sink.encoding, "workers get the same"
+    assert not config.sink_uri("kafka://b:1/t?protocol=debezium&debezium-disable-schema=false").encoding.debezium.disable_schema
+    with pytest.raises(ConfigError, match="protocol debezium has no such messages"):
+        made(MessageFormat.DEBEZIUM, large_message_handle_option="handle-key-only")
 
 
 def test_quotes_that_stand_in_no_bare_field() -> None:

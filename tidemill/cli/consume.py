@@ -117,9 +117,16 @@ def command(
 
 
 def upstream_of(
-    uri: str | None, kafka: str | None, topics: list[str], protocol: str, partition_num: int | None, claim_check: str | None
+    uri: str | None,
+    kafka: str | None,
+    topics: list[str],
+    protocol: str,
+    partition_num: int | None,
+    claim_check: str | None,
+    *,
+    to_show: bool = False,
 ) -> Any:
-    """What is read, by the flags of `consume` and `verify`. Raises ConfigError."""
+    """What is read, by the flags of `consume`, `verify` and `show`. Raises ConfigError."""
     from dataclasses import replace
 
     from tidemill.consumer.reading import parse_protocol
@@ -127,8 +134,8 @@ def upstream_of(
 
     if (uri is None) == (kafka is None):
         raise ConfigError("give either --kafka or --upstream-uri")
-    found = upstream(uri if uri is not None else f"kafka://{kafka}/", topics)
-    asked = parse_protocol(protocol)
+    found = upstream(uri if uri is not None else f"kafka://{kafka}/", topics, to_show=to_show)
+    asked = parse_protocol(protocol, to_show=to_show)
     return replace(
         found,
         protocol=found.protocol if asked is None else asked,

@@ -53,7 +53,7 @@ def command(
     from tidemill.protocols.open.events import DdlMessage, ResolvedMessage
 
     messages, chosen, fetch = _source(where, protocol, partition_num, claim_check, follow)
-    read = reader(chosen, fetch)
+    read = reader(chosen, fetch, to_show=True)
     events = (event for m in messages for event in read_at(read, *m) if resolved or not isinstance(event, ResolvedMessage))
     if table:
         events = (e for e in events if isinstance(e, ResolvedMessage) or f"{e.schema}.{e.table}" in table)
@@ -76,12 +76,12 @@ def _source(
     from tidemill.consumer.reading import parse_protocol
 
     if where.startswith(("kafka://", "kafka+ssl://")):
-        upstream = upstream_of(where, None, [], protocol, partition_num, claim_check)
+        upstream = upstream_of(where, None, [], protocol, partition_num, claim_check, to_show=True)
         return _of_topics(upstream, follow), upstream.protocol, fetch_of(upstream.claim_check_uri)
     if follow:
         raise ConfigError("--follow is for a topic", hint="Give kafka://BROKER:9092/TOPIC.")
     path = Path(unquote(urlsplit(where).path)) if where.startswith(("messages://", "file://")) else Path(where)
-    return _of_files(path), parse_protocol(protocol), fetch_of(claim_check or "")
+    return _of_files(path), parse_protocol(protocol, to_show=True), fetch_of(claim_check or "")
 
 
 def _of_topics(upstream: Any, follow: bool) -> Iterator[_Message]:
@@ -120,5 +120,5 @@ def _of_files(path: Path) -> Iterator[_Message]:
     except (ValueError, KeyError, TypeError):
         raise ConfigError(
             f"{path} is not a file of messages",
-            hint="`show` reads what messages:// and file:// sinks write in Open Protocol or Canal-JSON.",
+            hint="`show` reads what messages:// and file:// sinks write in Open Protocol, Canal-JSON or Debezium's JSON.",
         ) from None

@@ -11,6 +11,7 @@ from tidemill.protocols.options import (
     AvroOptions,
     BigintUnsignedMode,
     CsvOptions,
+    DebeziumOptions,
     DecimalMode,
     EncodingOptions,
     LargeMessage,
@@ -33,7 +34,7 @@ def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) 
         protocol=protocol,
         max_message_bytes=values["max-message-bytes"],
         max_batch_size=values["max-batch-size"],
-        enable_tidb_extension=(canal or avro) and values["enable-tidb-extension"],
+        enable_tidb_extension=(canal or avro or protocol is MessageFormat.DEBEZIUM) and values["enable-tidb-extension"],
         content_compatible=compatible,
         only_output_updated_columns=compatible or values["only-output-updated-columns"],
         delete_only_handle_key_columns=values["delete-only-output-handle-key-columns"],
@@ -59,6 +60,12 @@ def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) 
             bootstrap_messages=values["send-bootstrap-in-msg-count"],
             bootstrap_all_partitions=values["send-bootstrap-to-all-partition"],
             bootstrap_at_start=values["send-all-bootstrap-at-start"],
+        ),
+        debezium=DebeziumOptions(
+            disable_schema=values["debezium-disable-schema"],
+            output_old_value=values["debezium-output-old-value"],
+            include_start_ts=values["debezium-include-start-ts"],
+            cluster_id=values["cluster-id"],
         ),
     )
     _check(options, values)

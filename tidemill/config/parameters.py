@@ -180,6 +180,19 @@ _ENCODING = [
         *("send-all-bootstrap-at-start", v.parse_bool, "false", "all tables' descriptions are sent when the changefeed starts"),
         keys=("sink.send-all-bootstrap-at-start",),
     ),
+    Parameter(
+        *("debezium-disable-schema", v.parse_bool, "false", "messages have no schema block"),
+        keys=("sink.debezium-disable-schema",),
+    ),
+    Parameter(
+        *("debezium-output-old-value", v.parse_bool, "true", "updates hold the old value"),
+        keys=("sink.debezium.output-old-value",),
+    ),
+    Parameter(
+        *("debezium-include-start-ts", v.parse_bool, "false", "messages of rows hold the transaction's start_ts"),
+        keys=("sink.debezium.include-start-ts",),
+    ),
+    Parameter("cluster-id", v.text, "default", "the name in source: that of cdc server --cluster-id (Tidemill's own as a parameter)"),
     Parameter("csv-delimiter", v.csv_delimiter, ",", "between fields", ("sink.csv.delimiter",)),
     Parameter("csv-quote", v.csv_quote, '"', "around fields; empty: none", ("sink.csv.quote",)),
     Parameter("csv-null", v.any_text, "\\N", "NULL", ("sink.csv.null",)),
@@ -388,8 +401,6 @@ UNUSED = {
     "spool-base-dir": "nothing is spooled: the change log is read again",
     "spool-dir": "nothing is spooled: the change log is read again",
     "sasl-gssapi-disable-pafxfast": "GSSAPI is not supported",
-    "debezium-disable-schema": "protocol debezium is not supported",
-    "debezium-include-start-ts": "protocol debezium is not supported",
 }
 """Parameters of TiCDC that have no meaning here, and why."""
 

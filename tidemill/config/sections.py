@@ -215,6 +215,13 @@ class OpenSection(Section):
     output_old_value: bool | None = None
 
 
+class DebeziumSection(Section):
+    """[sink.debezium]"""
+
+    output_old_value: bool | None = None
+    include_start_ts: bool | None = None
+
+
 class IntegritySection(Section):
     """[integrity]"""
 
@@ -236,6 +243,7 @@ class SinkSection(Section):
     only_output_updated_columns: bool | None = None
     delete_only_output_handle_key_columns: bool | None = None
     content_compatible: bool | None = None
+    debezium_disable_schema: bool | None = None
     send_bootstrap_interval_in_sec: int | None = None
     send_bootstrap_in_msg_count: int | None = None
     send_bootstrap_to_all_partition: bool | None = None
@@ -246,6 +254,7 @@ class SinkSection(Section):
     transaction_atomicity: str | None = None
     csv: CsvSection = CsvSection()
     open: OpenSection = OpenSection()
+    debezium: DebeziumSection = DebeziumSection()
     integrity: IntegritySection = IntegritySection()
     kafka_config: KafkaSection = KafkaSection()
     cloud_storage_config: CloudStorageSection = CloudStorageSection()

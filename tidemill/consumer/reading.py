@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from tidemill.consumer.canal import open_events
 from tidemill.consumer.foreign import foreign_protocol
 from tidemill.errors import ConfigError, MalformedMessage
-from tidemill.protocols import canal_json
+from tidemill.protocols import canal_json, debezium
 from tidemill.protocols import open as open_protocol
 from tidemill.protocols.all import PROTOCOLS, SPELLINGS
+from tidemill.protocols.debezium.opened import open_event
 from tidemill.protocols.open.codes import VERSION
 from tidemill.protocols.open.decode import Fetch
 from tidemill.protocols.open.events import Event
@@ -51,26 +52,41 @@ READERS: dict[MessageFormat, Reader] = {
 }
 """The protocols that the consumer reads. A message is of the first one that recognises it."""
 
+ONLY_SHOWN: dict[MessageFormat, Reader] = {
+    MessageFormat.DEBEZIUM: Reader(
+        lambda key, value, _: [open_event(debezium.decode(key, value or b""))],
+        lambda key, value: foreign_protocol(key, value) == "debezium",
+    ),
+}
+"""Protocols whose messages can be shown, but not written back into tables."""
+
 _READABLE = ", and ".join(f"{PROTOCOLS[protocol].spellings[0]} {one.only}".rstrip() for protocol, one in READERS.items())
 
 
-def parse_protocol(text: str) -> MessageFormat | None:
-    """Parse a protocol by TiCDC's word for it; None for `auto`. Raises ConfigError."""
+def parse_protocol(text: str, *, to_show: bool = False) -> MessageFormat | None:
+    """Parse a protocol by TiCDC's word for it; None for `auto`. Raises ConfigError. `to_show`: those that can only be shown, too."""
     if text.lower() == AUTO:
         return None
     spec = SPELLINGS.get(text.lower())
-    if spec is None or spec.format not in READERS:
-        words = [AUTO, *(PROTOCOLS[protocol].spellings[0] for protocol in READERS)]
+    readers = _readers(to_show=to_show)
+    if spec is None or spec.format not in readers:
+        words = [AUTO, *(PROTOCOLS[protocol].spellings[0] for protocol in readers)]
         raise ConfigError(f"protocol {text!r} cannot be read", hint=f"Use one of {', '.join(words)}.")
     return spec.format
 
 
-def reader(protocol: MessageFormat | None = None, fetch: Fetch | None = None) -> Read:
+def _readers(*, to_show: bool) -> dict[MessageFormat, Reader]:
+    """Return the readers; first those for messages that others would take for theirs."""
+    return {**ONLY_SHOWN, **READERS} if to_show else READERS
+
+
+def reader(protocol: MessageFormat | None = None, fetch: Fetch | None = None, *, to_show: bool = False) -> Read:
     """Return the function that reads messages of a protocol (None: of whichever one each message is). `fetch` reads the files of claim
-    checks."""
+    checks. `to_show`: messages are only shown."""
+    readers = _readers(to_show=to_show)
 
     def read_any(key: bytes | None, value: bytes | None) -> list[Event]:
-        for one in READERS.values():
+        for one in readers.values():
             if one.recognises(key, value):
                 return one.read(key, value, fetch)
         begins = f"its key begins with {(key or b'')[:8].hex() or 'nothing'}, its value with {(value or b'')[:8]!r}"
@@ -78,7 +94,7 @@ def reader(protocol: MessageFormat | None = None, fetch: Fetch | None = None) ->
 
     if protocol is None:
         return read_any
-    chosen = READERS[protocol]
+    chosen = readers[protocol]
     return lambda key, value: chosen.read(key, value, fetch)
 
 

@@ -73,8 +73,11 @@ def topic_pattern(text: str) -> re.Pattern[str] | None:
     return None
 
 
-def upstream(uri: str, topics: Sequence[str]) -> Upstream:
-    """Return the source for `kafka://HOST:PORT[,…]/[TOPIC[,TOPIC…]]?protocol=…` and more topics. Raises ConfigError."""
+def upstream(uri: str, topics: Sequence[str], *, to_show: bool = False) -> Upstream:
+    """Return the source for `kafka://HOST:PORT[,…]/[TOPIC[,TOPIC…]]?protocol=…` and more topics. Raises ConfigError.
+
+    `to_show`: protocols that can only be shown are taken, too.
+    """
     try:
         parts = urlsplit(uri.strip())
     except ValueError as error:
@@ -82,7 +85,7 @@ def upstream(uri: str, topics: Sequence[str]) -> Upstream:
     if parts.scheme not in _SCHEMES:
         raise ConfigError(f"upstream {redact(uri)}: it has to begin with kafka:// or kafka+ssl://")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    protocol = parse_protocol(given.pop("protocol", AUTO))
+    protocol = parse_protocol(given.pop("protocol", AUTO), to_show=to_show)
     for name in ("version", "consumer-group-id"):  # TiCDC's consumers take them; they have no effect here
         given.pop(name, None)
     claim_check_uri = given.pop("claim-check-storage-uri", "")

@@ -19,6 +19,7 @@ class MessageFormat(enum.Enum):
     CSV = "csv"
     SIMPLE = "simple"
     AVRO = "avro"
+    DEBEZIUM = "debezium"
 
 
 class LargeMessageOption(enum.Enum):
@@ -104,6 +105,16 @@ class SimpleOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class DebeziumOptions:
+    """debezium-disable-schema, the options of [sink.debezium], and TiCDC's own name, which it has from `cdc server --cluster-id`."""
+
+    disable_schema: bool = False
+    output_old_value: bool = True
+    include_start_ts: bool = False
+    cluster_id: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
 class EncodingOptions:
     """Sizes are bytes. `protocol` None: rows are only ordered and mounted, or become SQL."""
 
@@ -111,7 +122,7 @@ class EncodingOptions:
     as_sql: bool = False  # without a protocol: rows become the SQL texts of a database's sink
     max_message_bytes: int = 10 * 1024 * 1024
     max_batch_size: int = 16  # events of an Open Protocol message
-    enable_tidb_extension: bool = False  # canal-json, avro
+    enable_tidb_extension: bool = False  # canal-json, avro, debezium
     content_compatible: bool = False  # canal-json
     only_output_updated_columns: bool = False
     delete_only_handle_key_columns: bool = False
@@ -125,3 +136,4 @@ class EncodingOptions:
     avro: AvroOptions = AvroOptions()
     csv: CsvOptions = CsvOptions()
     simple: SimpleOptions = SimpleOptions()
+    debezium: DebeziumOptions = DebeziumOptions()

@@ -49,7 +49,7 @@ def test_random_rows(variant: str) -> None:
         good = [(record, want) for record, want in zip(records, wanted, strict=True) if isinstance(want, bytes)]
         messages = encode_all(encoder, [record for record, _ in good])
         assert [m.value for m in messages] == [want for _, want in good]
-        assert [(m.key, m.rows, m.commit_ts) for m in messages] == [(None, 1, record.commit_ts) for record, _ in good]
+        assert [(m.key, m.rows, m.commit_ts) for m in messages] == [(encoder.key_of(record), 1, record.commit_ts) for record, _ in good]
         if variant in NO_SLOW_ROWS:
             assert encoder.slow_rows == infinite_handles(variant, [record for record, _ in good])
 

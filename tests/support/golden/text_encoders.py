@@ -5,10 +5,11 @@ from __future__ import annotations
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.templates.encoder import TextRowEncoder
 from tidemill.protocols.all import spec_of
-from tidemill.protocols.options import BinaryEncoding, CsvOptions, EncodingOptions, MessageFormat, SimpleOptions
+from tidemill.protocols.options import BinaryEncoding, CsvOptions, DebeziumOptions, EncodingOptions, MessageFormat, SimpleOptions
 from tidemill.protocols.spec import Needs, load
 
 CANAL, CSV, SIMPLE = MessageFormat.CANAL_JSON, MessageFormat.CSV, MessageFormat.SIMPLE
+DEBEZIUM = MessageFormat.DEBEZIUM
 
 
 QUIET = SimpleOptions(bootstrap_messages=0, location="Asia/Shanghai")
@@ -28,6 +29,11 @@ VARIANTS: dict[str, EncodingOptions] = {
     "csv, odd quotes": EncodingOptions(CSV, csv=CsvOptions(";", "1", include_commit_ts=True)),
     "csv, odd delimiter": EncodingOptions(CSV, csv=CsvOptions("-", "", binary_encoding=BinaryEncoding.HEX)),
     "simple": EncodingOptions(SIMPLE, simple=QUIET),
+    "debezium": EncodingOptions(DEBEZIUM),
+    "debezium, payload only": EncodingOptions(DEBEZIUM, debezium=DebeziumOptions(disable_schema=True)),
+    "debezium, everything": EncodingOptions(
+        DEBEZIUM, enable_tidb_extension=True, debezium=DebeziumOptions(output_old_value=False, include_start_ts=True, cluster_id="a.b")
+    ),
 }
 
 NO_SLOW_ROWS = ("canal-json", "csv", "csv, handles", "csv, handles in digits", "simple")

@@ -258,9 +258,15 @@ def w_lz4(p, s, n, table):
 
 
 @jit
+def compress_at(p, s, end, snappy, hashes):
+    """Write the bytes from s to end, compressed as Snappy or else LZ4. Returns the end. Needs as much room, and a little more."""
+    return w_snappy(p, s, end - s, hashes) if snappy else w_lz4(p, s, end - s, hashes)
+
+
+@jit
 def compress_in_place(p, end, snappy, hashes):
-    """Compress the bytes from p to end, as Snappy or else LZ4. Returns the new end. Needs as much room behind them, and a little more."""
+    """Compress the bytes from p to end. Returns the new end. Needs as much room behind them, and a little more."""
     room = end + 64
-    size = w_snappy(room, p, end - p, hashes) - room if snappy else w_lz4(room, p, end - p, hashes) - room
+    size = compress_at(room, p, end, snappy, hashes) - room
     memmove(p, room, size)
     return p + size

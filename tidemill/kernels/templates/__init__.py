@@ -1,5 +1,5 @@
 """Rows of the change log → text messages (JSON, CSV), one for each row. One kernel runs a program for each table version.
 
-In: ROW records grouped by target. Out: MESSAGE records. Canal-JSON, CSV and simple compile their programs for this kernel.
+In: ROW records grouped by target. Out: MESSAGE records. Canal-JSON, CSV, simple and Debezium compile their programs for this kernel.
 Read `program.py`, then `template_kernel.py`.
 """

@@ -45,7 +45,7 @@ class Texts:
 
 
 class TextRowEncoder(RowEncoder):
-    """Encodes one message for each row, without keys. `keep` stores large messages if the options say claim-check."""
+    """Encodes one message for each row. `keep` stores large messages if the options say claim-check."""
 
     OUTCOME = x.ST_OUTCOME
 
@@ -76,6 +76,10 @@ class TextRowEncoder(RowEncoder):
         """Return the message value of a row by the reference. Raises MalformedRow."""
         raise NotImplementedError
 
+    def key_of(self, record: RawRecord) -> bytes | None:
+        """Return the message key of a row by the reference. None: the protocol has no keys. Raises MalformedRow."""
+        return None
+
     def stand_in(self, record: RawRecord, now_ms: int, location: str) -> bytes:
         """Return the message value with only the handle key, and with the claim check's `location` if it is not empty."""
         raise self.too_large(record, self._limit + 1)
@@ -92,12 +96,14 @@ class TextRowEncoder(RowEncoder):
     def _packed(self, value: bytes) -> bytes:
         return self._compress(value) if self._compress else value
 
-    def _fitting(self, record: RawRecord) -> bytes:
-        """Return the message value by the reference, or its replacement if it is larger than a message may be."""
+    def _fitting(self, record: RawRecord) -> tuple[bytes | None, bytes]:
+        """Return the message's key and value by the reference, or its replacement if it is larger than a message may be."""
+        key = self.key_of(record)
+        key = None if key is None else self._packed(key)
         whole = self._packed(self.value_of(record, self._now))
-        size = len(whole) + RECORD_OVERHEAD
+        size = len(key or b"") + len(whole) + RECORD_OVERHEAD
         if size <= self._limit:
-            return whole
+            return key, whole
         if self.options.large_message.option is LargeMessageOption.NONE:
             raise self.too_large(record, size)
         if not self.programs[record.table].info.handle_key_columns:
@@ -109,7 +115,7 @@ class TextRowEncoder(RowEncoder):
         value = self._packed(self.stand_in(record, self._now, location))
         if len(value) + RECORD_OVERHEAD > self._limit:
             raise self.too_large(record, len(value) + RECORD_OVERHEAD)
-        return value
+        return key, value
 
     @property
     def _limit(self) -> int:
@@ -138,6 +144,7 @@ class TextRowEncoder(RowEncoder):
     def _finish(self, count: int) -> Messages:
         messages = self._messages[:count]
         messages["value"] += np.uint64(self._values.address)
+        messages["key"][messages["key_len"] >= 0] += np.uint64(self._values.address)
         return Messages(messages, (self._values.array,))
 
     def _grow(self, rows: RowArray, at: int) -> None:
@@ -150,7 +157,8 @@ class TextRowEncoder(RowEncoder):
 
     def _by_reference(self, rows: RowArray, at: int, outcome: Outcome) -> int:
         self.slow_rows += outcome is Outcome.UNKNOWN
-        value = self._fitting(raw_record(rows, at))
-        ready = np.frombuffer(value, np.uint8)
-        self._state[x.ST_READY], self._state[x.ST_READY_LEN] = ready.ctypes.data, len(value)
+        key, value = self._fitting(raw_record(rows, at))
+        ready = np.frombuffer((key or b"") + value, np.uint8)
+        self._state[x.ST_READY], self._state[x.ST_READY_LEN] = ready.ctypes.data, len(ready)
+        self._state[x.ST_READY_KEY_LEN] = -1 if key is None else len(key)
         return self._append(rows, at)

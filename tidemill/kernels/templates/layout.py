@@ -22,10 +22,12 @@ class Step(enum.IntEnum):
     PROMOTED = 7  # a: image; b: offset of a column's words; c: numbers from it on are written as the column's prefix, others as its suffix
     KEY_NUMBER = 8  # the number at byte a of the record key
     HANDLE = 9  # the handle as the inside of a CSV field; a: image; b: address of its columns' kinds, c: how many, 0: an integer
+    START_TS = 10
+    KEY_END = 11  # nothing: what was written so far is the message's key
 
 
 STEP_CONSTANT, STEP_COMMIT_TS, STEP_COMMIT_MS, STEP_NOW, STEP_COLUMNS, STEP_CHANGED, STEP_PROMOTED, STEP_KEY_NUMBER = range(1, 9)
-STEP_HANDLE = 9
+STEP_HANDLE, STEP_START_TS, STEP_KEY_END = range(9, 12)
 STEP_WORDS = 4
 STEP_BYTES = 32
 
@@ -58,9 +60,44 @@ class TextOp(enum.IntEnum):
     GO_FLOAT = 39  # as Go's %v: with an exponent below 1e-4 and from 1e6 on
     ENUM = 40  # a ready-made text for each element
     SET = 41
+    # Values of Kafka Connect: `kernels.write.connect`.
+    CONNECT_TEXT = 42  # the inside of a JSON string with few escapes
+    CONNECT_DOCUMENT = 43  # binary JSON as text, as the inside of such a string
+    CONNECT_FLOAT = 44  # as Go's encoding/json
+    CONNECT_SIGNED = 45  # an unsigned integer of 64 bits as a signed one
+    CONNECT_BOOLEAN = 46
+    CONNECT_BITS = 47  # base64 of as many bytes as C_FSP says, lowest first
+    CONNECT_DECIMAL = 48  # a decimal as the nearest double
+    CONNECT_DAYS = 49  # since 1970; C_FSP: see ZERO_FOR_NO_DATE
+    CONNECT_MILLISECONDS = 50  # since 1970; the same
+    CONNECT_MICROSECONDS = 51
+    CONNECT_DURATION = 52  # microseconds
+    CONNECT_TIMESTAMP = 53  # 2021-02-28T11:22:33.123Z
+    CONNECT_ENUM = 54  # as ENUM, but empty where there is no such element
+    CONNECT_SET = 55
 
+
+FIRST_CONNECT = 42
+ZERO_FOR_NO_DATE, NULL_FOR_NO_DATE = range(2)
+"""C_FSP of a date in CONNECT_…: what is written for one that is not in the calendar."""
 
 OP_JSON_TEXT, OP_JSON_LATIN, OP_JSON_DOCUMENT, OP_BASE64, OP_HEX, OP_CSV_TEXT, OP_CSV_DOCUMENT, OP_GO_FLOAT, OP_ENUM, OP_SET = range(32, 42)
+(
+    OP_CONNECT_TEXT,
+    OP_CONNECT_DOCUMENT,
+    OP_CONNECT_FLOAT,
+    OP_CONNECT_SIGNED,
+    OP_CONNECT_BOOLEAN,
+    OP_CONNECT_BITS,
+    OP_CONNECT_DECIMAL,
+    OP_CONNECT_DAYS,
+    OP_CONNECT_MILLISECONDS,
+    OP_CONNECT_MICROSECONDS,
+    OP_CONNECT_DURATION,
+    OP_CONNECT_TIMESTAMP,
+    OP_CONNECT_ENUM,
+    OP_CONNECT_SET,
+) = range(42, 56)
 OP_VECTOR_TEXT = 15  # kernels.rows.layout.OP_VECTOR
 
 # Words (int32) of a column of a list: one cache line. (offset, length) pairs point into the program's pool; each text but the first
@@ -68,7 +105,7 @@ OP_VECTOR_TEXT = 15  # kernels.rows.layout.OP_VECTOR
 (
     C_SLOT,
     C_OP,
-    C_FSP,
+    C_FSP,  # digits of a time's fraction, or what the op needs
     C_PREFIX,
     C_PREFIX_LEN,
     C_SUFFIX,
@@ -104,8 +141,10 @@ COLUMN_BYTES = 64
     ST_ESCAPED_LEN,
     ST_COMPRESSION,  # of each value: UNCOMPRESSED, AS_SNAPPY, AS_LZ4
     ST_HASHES,  # address of the compressors' table
-) = range(16)
-STATE_WORDS = 16
+    ST_KEY_END,  # of the message that is being written: address of the end of its key, 0: it has none
+    ST_READY_KEY_LEN,  # bytes of the ready-made message that are its key, -1: it has none
+) = range(18)
+STATE_WORDS = 18
 UNCOMPRESSED, AS_SNAPPY, AS_LZ4 = range(3)
 
 O_LATIN = SIZE

@@ -37,6 +37,7 @@ _ROOM, _VECTOR_ROOM, _WIDE_ROOM = 8, 16, 32
 StepWords = tuple[int, int, int, int]
 
 COMMIT_TS, COMMIT_MS, NOW = ((int(step), 0, 0, 0) for step in (x.Step.COMMIT_TS, x.Step.COMMIT_MS, x.Step.NOW))
+START_TS, KEY_END = ((int(step), 0, 0, 0) for step in (x.Step.START_TS, x.Step.KEY_END))
 TABLE_ID = (int(x.Step.KEY_NUMBER), 1, 0, 0)
 """Steps without further words."""
 
@@ -56,6 +57,7 @@ class ColumnText:
     separator: int = 0  # how many bytes of prefix, null and absent are left out for the first column
     members: tuple[bytes, ...] = ()  # of ENUM and SET; of a SET followed by what joins them
     escape: bool = False
+    parameter: int | None = None  # of the op, where it is not the digits of a time's fraction
 
 
 class TextProgram:
@@ -127,9 +129,9 @@ class TextProgram:
         column, pool = text.column, self._pool
         slot = self.program.slots[column.id]
         absent = (0, -1) if text.absent is None else pool.add(text.absent)
-        fsp = min(max(column.decimal, 0), 6)
+        fsp = min(max(column.decimal, 0), 6) if text.parameter is None else text.parameter
         parts = (*pool.add(text.prefix), *pool.add(text.suffix), *pool.add(text.null), *absent)
-        count = len(text.members) - (text.op == x.TextOp.SET) if text.members else 0
+        count = len(text.members) - (text.op in (x.TextOp.SET, x.TextOp.CONNECT_SET)) if text.members else 0
         row = [slot, text.op, fsp, *parts, self.program.ops[slot], 0, count, int(text.escape), text.separator]
         if text.members:
             self._members.append((len(self._columns), text.members))

@@ -27,7 +27,7 @@ from tidemill.kernels.intrinsics import (
     spliced,
     st64,
 )  # fmt: skip
-from tidemill.kernels.messages.compress import compress_in_place
+from tidemill.kernels.messages.compress import compress_at, compress_in_place
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.changed import ASK, CHANGED, SAME, integer_changed, is_bytes, is_integer
 from tidemill.kernels.rows.keys import key_fits
@@ -52,6 +52,7 @@ from tidemill.records import (  # fmt: skip
     R_KEYLEN,
     R_OLD,
     R_OLDLEN,
+    R_START,
     R_TABLE,
     R_TARGET,
     R_VALLEN,
@@ -238,6 +239,10 @@ def w_message(T, p, text, kind, row, cache, cache2, zone, S, S2, st):
             p = w_promoted(p, columns + X.COLUMN_BYTES * b, pool, c, cache2 if old else cache, S2 if old else S)
         elif step == X.STEP_HANDLE:
             p = w_handle_field(T, p, b, c, row, S2 if a == X.OLD else S, st)
+        elif step == X.STEP_START_TS:
+            p = w_u64(p, ldu64(row + R_START))
+        elif step == X.STEP_KEY_END:
+            st64(st + 8 * X.ST_KEY_END, p)
         else:
             p = w_i64(p, as_i(bswap64(ldu64(ld64(row + R_KEY) + a)) ^ SIGN64))
         if p < 0:
@@ -275,12 +280,17 @@ def text_rows(i, n, rows, tables, texts, T, S, st):
     while i < n:
         row = rows + ROW_BYTES * i
         number = ld32(row + R_TABLE)
+        key = vp
+        value = vp
         if ready_len >= 0:
             if vp + ready_len + 64 > values_end:
                 outcome = L.GROW
                 break
             memcpy(vp, ld64(st + 8 * X.ST_READY), ready_len)
             end = vp + ready_len
+            value_end = end
+            key_len = ld64(st + 8 * X.ST_READY_KEY_LEN)
+            value = vp + max(key_len, 0)
             ready_len = -1
         else:
             table = tables + 2 * L.TABLE_BYTES * number
@@ -310,6 +320,7 @@ def text_rows(i, n, rows, tables, texts, T, S, st):
             if fits:
                 cache = ld64(table + 8 * L.T_CACHE)
                 cache2 = ld64(table2 + 8 * L.T_CACHE)
+                st64(st + 8 * X.ST_KEY_END, 0)
                 end = w_message(T, vp, text, words, row, cache, cache2, ld64(table + 8 * L.T_ZONE), S, S2, st)
             if end < 0:
                 if flags & L.FLAG_SLOW == 0:
@@ -317,17 +328,28 @@ def text_rows(i, n, rows, tables, texts, T, S, st):
                     invalidate(table2)
                 outcome = L.UNKNOWN
                 break
+            key_len = -1
+            key_end = ld64(st + 8 * X.ST_KEY_END)
+            if key_end:
+                value = key_end
+                key_len = key_end - vp
+            value_end = end
             if compression:
-                end = compress_in_place(vp, end, compression == X.AS_SNAPPY, hashes)
-            if end - vp + RECORD_OVERHEAD > max_bytes:
+                value_end = compress_in_place(value, end, compression == X.AS_SNAPPY, hashes)
+                end = value_end
+                if key_end:  # behind the value: a short key may grow
+                    key = value_end
+                    end = compress_at(key, vp, key_end, compression == X.AS_SNAPPY, hashes)
+                    key_len = end - key
+            if value_end - value + max(key_len, 0) + RECORD_OVERHEAD > max_bytes:
                 outcome = L.TOO_LARGE
                 break
         message = messages + MESSAGE_BYTES * i
         st64(message + M_TARGET, ld32(row + R_TARGET))
-        st64(message + M_KEY, 0)
-        st64(message + M_KEYLEN, -1)
-        st64(message + M_VALUE, vp - values)
-        st64(message + M_VALLEN, end - vp)
+        st64(message + M_KEY, key - values if key_len >= 0 else 0)
+        st64(message + M_KEYLEN, key_len)
+        st64(message + M_VALUE, value - values)
+        st64(message + M_VALLEN, value_end - value)
         st64(message + M_ROWS, 1)
         st64(message + M_COMMIT, ld64(row + R_COMMIT))
         vp = end

@@ -32,11 +32,13 @@ from tidemill.kernels.intrinsics import (
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.templates import layout as X
 from tidemill.kernels.write.binary_json import w_json
+from tidemill.kernels.write.connect import w_connect
 from tidemill.kernels.write.numbers import (
     HIDDEN32,
     HIDDEN64,
     MANTISSA32,
     MANTISSA64,
+    bad_width,
     float_of,
     shortest,
     uint_of,
@@ -44,8 +46,8 @@ from tidemill.kernels.write.numbers import (
     w_digits,
     w_u64,
 )
-from tidemill.kernels.write.tables import FLOAT_PLAIN
-from tidemill.kernels.write.text import MODE_HTML, mask_html, w_base64, w_escaped, w_hex2
+from tidemill.kernels.write.tables import FLOAT_JSON, FLOAT_PLAIN
+from tidemill.kernels.write.text import MODE_HTML, MODE_RAW, mask_html, w_base64, w_escaped, w_hex2
 from tidemill.kernels.write.values import w_plain, w_stored_float, w_vector
 
 ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
@@ -178,6 +180,27 @@ def unescape(s, end):
 
 
 @jit
+def plain_html(s, end):
+    """Undo in place the HTML escapes in a JSON string of `w_json`: \\u003c, \\u003e and \\u0026. Returns the new end."""
+    p = s
+    while s < end:
+        c = ld8(s)
+        size = 1
+        if c == BACKSLASH:
+            size = 2
+            if ld8(s + 1) == 117 and ld8(s + 4) >= 50:  # \\u002N or \\u003N: a control character has a smaller number
+                c = hex_digit(ld8(s + 4)) << 4 | hex_digit(ld8(s + 5))
+                s += 5
+                size = 1
+        st8(p, c)
+        if size == 2:
+            st8(p + 1, ld8(s + 1))
+        p += size
+        s += size
+    return p
+
+
+@jit
 def w_go_float(T, p, op, a, n, S):
     """Write a float as Go's %v: its shortest digits, with an exponent below 1e-4 and from 1e6 on. NaN and infinities are 0."""
     if n != 8:
@@ -249,8 +272,8 @@ def w_members(p, column, pool, bits):
 
 @jit
 def w_member(p, column, pool, op, a, n):
-    """Write ENUM and SET by name."""
-    if n < 1 or n > 8 or (n & (n - 1)) != 0:
+    """Write ENUM and SET by name; -1: there is no such element."""
+    if bad_width(n):
         return -1
     bits = uint_of(a, n)
     if op == X.OP_SET:
@@ -260,6 +283,24 @@ def w_member(p, column, pool, op, a, n):
         return -1
     member = pool + ld32s(column + 4 * X.C_MEMBERS) + 8 * (index - 1)
     return put(p, pool + ld32s(member), ld32s(member + 4))
+
+
+@jit
+def w_connect_value(T, p, column, pool, op, a, n, st, S):
+    """Write a value of Kafka Connect."""
+    if op == X.OP_CONNECT_TEXT:
+        return w_escaped(ld64(st + 8 * X.ST_TEXT_TABLES), p, a, n, MODE_RAW, S)
+    if op == X.OP_CONNECT_FLOAT:
+        return w_stored_float(T, p, ld32s(column + 4 * X.C_STORED), a, n, FLOAT_JSON, S)
+    if op == X.OP_CONNECT_ENUM or op == X.OP_CONNECT_SET:
+        if bad_width(n):
+            return -1
+        end = w_member(p, column, pool, X.OP_ENUM if op == X.OP_CONNECT_ENUM else X.OP_SET, a, n)
+        return p if end < 0 else end
+    if op == X.OP_CONNECT_DOCUMENT:
+        end = w_json(T, p, a, n, S)
+        return plain_html(p, end) if end >= 0 else -1
+    return w_connect(T, p, op, ld32s(column + 4 * X.C_FSP), a, n, S)
 
 
 @spliced
@@ -272,6 +313,8 @@ def w_text_value(T, p, column, pool, a, n, zone, st, S):
         return w_stored_float(T, p, op, a, n, FLOAT_PLAIN, S)
     if op < X.OP_JSON_TEXT and op != L.OP_VECTOR and not ld32s(column + 4 * X.C_ESCAPE):
         return w_plain(T, p, op, ld32s(column + 4 * X.C_FSP), a, n, zone)
+    if op >= X.FIRST_CONNECT:
+        return w_connect_value(T, p, column, pool, op, a, n, st, S)
     if op == X.OP_CSV_TEXT:
         return w_csv(p, a, n, st, S)
     if op == X.OP_JSON_DOCUMENT:

@@ -25,10 +25,11 @@ from tidemill.kernels.intrinsics import (
 from tidemill.kernels.write.base64 import w_base64
 from tidemill.kernels.write.tables import O_DOCUMENT_SHORT, O_HEX, O_PRINTABLE, O_QUOTE, O_SHORT
 
-__all__ = ["MODE_HTML", "MODE_NESTED", "MODE_PLAIN", "mask_html", "rune_len", "w_base64", "w_escaped", "w_hex2", "w_quoted"]
+__all__ = ["MODE_HTML", "MODE_NESTED", "MODE_PLAIN", "MODE_RAW", "mask_html", "rune_len", "w_base64", "w_escaped", "w_hex2", "w_quoted"]
 
-MODE_PLAIN, MODE_HTML, MODE_NESTED = 0, 1, 2
-"""Modes of `w_escaped`: as TiDB prints a string in a document; with Go's HTML escapes; in a document that gets those escapes once more."""
+MODE_PLAIN, MODE_HTML, MODE_NESTED, MODE_RAW = 0, 1, 2, 3
+"""Modes of `w_escaped`: as TiDB prints a string in a document; with Go's HTML escapes; in a document that gets those escapes once more;
+only quotes, backslashes and control characters."""
 
 mask_html = byte_mask("mask_html", b'"\\<>&', below=0x20, not_ascii=True)
 mask_quoted = byte_mask("mask_quoted", b'"\\<>&\x7f', below=0x20, not_ascii=True)
@@ -78,7 +79,7 @@ def w_hex2(T, p, c):
 @jit
 def w_escaped(T, p, s, n, mode, S):
     """Write the inside of a JSON string as encoding/json does. Each byte that is not UTF-8 becomes \\ufffd."""
-    shorts = T + (O_SHORT if mode == MODE_HTML else O_DOCUMENT_SHORT)
+    shorts = T + (O_SHORT if mode == MODE_HTML or mode == MODE_RAW else O_DOCUMENT_SHORT)
     i = 0
     while i < n:
         a = s + i
@@ -86,7 +87,7 @@ def w_escaped(T, p, s, n, mode, S):
         if rest < 32 and not page_safe(a, 32):
             memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
             a = S
-        found = mask_plain(a) if mode == MODE_PLAIN else mask_html(a)
+        found = mask_plain(a) if mode == MODE_PLAIN or mode == MODE_RAW else mask_html(a)
         copy32(p, a)
         if rest < 32:
             found &= (1 << rest) - 1
@@ -118,7 +119,7 @@ def w_escaped(T, p, s, n, mode, S):
                     else:
                         st16(p, 92 | short << 8)
                         p += 2
-                elif c < 32 or (mode != MODE_PLAIN and (c == 60 or c == 62 or c == 38)):
+                elif c < 32 or (mode != MODE_PLAIN and mode != MODE_RAW and (c == 60 or c == 62 or c == 38)):
                     if mode == MODE_NESTED and c < 32:
                         st8(p, 92)
                         p += 1
@@ -141,7 +142,7 @@ def w_escaped(T, p, s, n, mode, S):
                 tail = ld16(a + 1)
                 st8(p, c)
                 st16(p + 1, tail)
-                if c == 0xE2 and (tail == 0xA880 or tail == 0xA980):  # U+2028, U+2029
+                if mode != MODE_RAW and c == 0xE2 and (tail == 0xA880 or tail == 0xA980):  # U+2028, U+2029
                     if mode == MODE_NESTED:
                         st8(p, 92)
                         p += 1

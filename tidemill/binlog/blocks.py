@@ -79,7 +79,8 @@ def read_messages(data: Array, ends: Array) -> Binlogs:
         if done < len(ends):
             begin = int(ends[done - 1]) if done else 0
             whole = np.frombuffer(_plain(bytes(data[begin : int(ends[done])])), np.uint8)
-            if heads(address(whole), address(np.array([len(whole)])), 1, address(found) + HEAD.itemsize * done) != 1:
+            end = np.array([len(whole)])
+            if heads(address(whole), address(end), 1, address(found) + HEAD.itemsize * done) != 1:
                 raise MalformedMessage(f"a binlog of {len(whole)} bytes cannot be read")
             owners.append(whole)
             done += 1

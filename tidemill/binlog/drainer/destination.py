@@ -23,16 +23,15 @@ SAVE_S = 3.0
 
 E = TypeVar("E")
 """What is made of a binlog."""
-E_co = TypeVar("E_co", covariant=True)
 
 Waits = Callable[[str | None], None]
 """Is told what is waited for; None: nothing any more."""
 
 
-class Reads(Protocol[E_co]):
+class Reads(Protocol[E]):
     """Makes entries of binlogs, which come in commit order."""
 
-    async def read(self, binlogs: Binlogs) -> Delivery[E_co]:
+    async def read(self, binlogs: Binlogs) -> Delivery[E]:
         """Return what binlogs deliver, at least of the first one, at most up to a DDL. Raises MalformedMessage, MalformedRow, SchemaError,
         UpstreamError."""
 

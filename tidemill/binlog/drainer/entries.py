@@ -13,7 +13,6 @@ from tidemill.binlog.messages import Binlog, read_prewritten
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges, Transaction
 from tidemill.binlog.rows import read_changes
 
-
 SLICE_S = 0.05
 """Seconds of work after which other tasks have their turn."""
 

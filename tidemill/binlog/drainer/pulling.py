@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from tidemill.binlog.blocks import read_messages
+from tidemill.binlog.blocks import Array, read_messages
 from tidemill.binlog.merge import Merge
 from tidemill.binlog.nodes import Node
 from tidemill.capture.tikv.client.tls import Security
@@ -71,8 +72,10 @@ class Puller:
             try:
                 start = pump_pb2.Pos(offset=self._merge.join(node_id))
                 feed.send(pump_pb2.PullBinlogReq(clusterID=self._cluster_id, startFrom=start).SerializeToString(), last=True)
-                await asyncio.wait([feed.ended, stream.failed], return_when=asyncio.FIRST_COMPLETED)
+                either: list[asyncio.Future[Any]] = [feed.ended, stream.failed]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                stream.close()
                 feed.cancel()
         except (OSError, ValueError) as error:
             return str(error)
@@ -103,6 +106,7 @@ class _Stream:
     def __init__(self, take: Callable[[Packed], bool]) -> None:
         self._take = take
         self._go_on: Callable[[], object] | None = None
+        self._closed = False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -116,9 +120,13 @@ class _Stream:
         if call is not None:
             call()
 
+    def close(self) -> None:
+        """Take nothing any more: what comes after this is pulled again."""
+        self._closed = True
+
     def put(self, _slot: int, message: Packed) -> bool:
         """Take messages. Returns whether there is room for more."""
-        if self.failed.done():
+        if self._closed or self.failed.done():
             return False
         try:
             return self._take(message)
@@ -131,12 +139,12 @@ class _Stream:
         self._go_on = call
 
 
-def _own(message: Packed) -> object:
+def _own(message: Packed) -> Array:
     """Return the bytes of messages in memory that has about their size, and give the receive buffer back if they are few."""
     size = len(message)
     if 2 * size > len(message.data):
         return message.data
-    data = message.data[: size + PAD].copy()
+    data: Array = message.data[: size + PAD].copy()
     if message.pool is not None:
         message.pool.append(message.data)
     return data

@@ -167,7 +167,7 @@ class Batcher:
     def _homes(self, order: Array, tables: KnownTables, layout: Layout) -> Array:
         """Return the partition of each change."""
         places = self._room.steps["table"][order]
-        homes = np.array([home_of(table_id, layout) for table_id in tables.ids])[places]
+        homes: Array = np.array([home_of(table_id, layout) for table_id in tables.ids])[places]
         for split in layout.split_tables:
             if split.table_id in tables.ids:
                 for i in np.flatnonzero(places == tables.ids.index(split.table_id)).tolist():

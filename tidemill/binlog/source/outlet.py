@@ -151,7 +151,8 @@ def _schema_batch(row: SchemaRow) -> pa.RecordBatch:
 
 
 def _commits(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
-    return batch.column("commit_ts").to_numpy()
+    found: np.ndarray[Any, Any] = batch.column("commit_ts").to_numpy()
+    return found
 
 
 def _rows_up_to(batch: pa.RecordBatch, ts: int) -> int:

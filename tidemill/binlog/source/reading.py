@@ -10,7 +10,7 @@ from tidemill.binlog.blocks import Binlogs
 from tidemill.binlog.drainer.entries import Delivery
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.messages import Binlog, read_prewritten
-from tidemill.binlog.records import Record, joined, read_records
+from tidemill.binlog.records import Record, joined, read_steps
 from tidemill.binlog.source.batching import Batched, Batcher, Changes, KnownTable, KnownTables, Stop, batched
 from tidemill.changelog.spread import Layout
 from tidemill.kernels.binlog.layout import H_DDL
@@ -107,7 +107,7 @@ class LogReading:
             described += await self._learn(mutation.table_id, binlog.start_ts, binlog.commit_ts)
             version = await self._schemas.table(mutation.table_id, binlog.start_ts, binlog.commit_ts)
             if version is not None and self._wants(version):
-                found.setdefault(KnownTable.of(mutation.table_id, version.info), []).extend(read_records(version.info, mutation))
+                found.setdefault(KnownTable.of(mutation.table_id, version.info), []).extend(read_steps(version.info, mutation))
         tables = {table: joined(steps) for table, steps in found.items()}
         return LogEntry(binlog.commit_ts, batched(binlog.start_ts, binlog.commit_ts, tables, self._layout()), tuple(described))
 

@@ -22,6 +22,7 @@ from tidemill.kernels.wire import varint
 use_cache()
 
 ROLLBACK = 2
+MOST_HEAD = 5  # bytes of a tag, or of a length
 
 
 @jit
@@ -33,7 +34,7 @@ def field_end(wire, p, end):
     if wire == 2:
         u, q = varint(p, end)
         n = as_i(u)
-        if q < 0 or n < 0 or n > end - q:
+        if q < 0 or q - p > MOST_HEAD or n < 0 or n > end - q:
             return -1
         return q + n
     if wire == 1:
@@ -49,7 +50,7 @@ def tagged(p, end):
     follows their length."""
     u, q = varint(p, end)
     tag = as_i(u)
-    if q < 0 or tag < 8 or tag > 0xFFFFFFFF:
+    if q < 0 or q - p > MOST_HEAD or tag < 8 or tag > 0xFFFFFFFF:
         return 0, -1, -1
     after = field_end(tag & 7, q, end)
     if tag & 7 == 2 and after >= 0:

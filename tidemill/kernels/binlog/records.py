@@ -368,7 +368,7 @@ def table_of(tables, count, wanted):
 @jit
 def mutation(p, end, tables, count, parts, seen, places, words, steps, steps_cap, key_room, keys_cap, commit, start):
     """Write the steps of one table's rows. Returns DONE, or why not."""
-    table_id = -1
+    table_id = 0
     a = p
     while a < end:
         tag, q, a = tagged(a, end)

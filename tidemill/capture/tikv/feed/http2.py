@@ -1,8 +1,8 @@
 """The subset of HTTP/2 that one long gRPC stream needs, on asyncio.
 
-One connection carries one stream, of EventFeed or another call. Received bytes go through the `deframe` kernel, which concatenates the messages; Python handles
-only control frames. It is made for many small messages: a read of 256 KiB costs the same for one message as for a thousand. While the inbox
-is full, no WINDOW_UPDATE is sent, so at most the inbox and one window are buffered. PINGs are still answered.
+One connection carries one stream, of EventFeed or another call. Received bytes go through the `deframe` kernel, which concatenates the
+messages; Python handles only control frames. It is made for many small messages: a read of 256 KiB costs the same for one message as for
+a thousand. While the inbox is full, no WINDOW_UPDATE is sent, so at most the inbox and one window are buffered. PINGs are still answered.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class H2Feed(asyncio.BufferedProtocol):
         if self._heard:
             self._keepalive = self._loop.call_later(KEEPALIVE - KEEPALIVE_TIMEOUT, self._ping)
         else:
-            self._end(FeedEnd(UNAVAILABLE, "the store is silent and does not answer PING"))
+            self._end(FeedEnd(UNAVAILABLE, "the server is silent and does not answer PING"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._have :]
@@ -284,10 +284,10 @@ class H2Feed(asyncio.BufferedProtocol):
         elif kind in (Frame.HEADERS, Frame.CONTINUATION):
             self._header_block(kind, flags, payload)
         elif kind == Frame.RST_STREAM:
-            self._end(FeedEnd(UNAVAILABLE, f"the store reset the stream with HTTP/2 code {int.from_bytes(payload, 'big')}"))
+            self._end(FeedEnd(UNAVAILABLE, f"the server reset the stream with HTTP/2 code {int.from_bytes(payload, 'big')}"))
         elif kind == Frame.GOAWAY:
             code, text = int.from_bytes(payload[4:8], "big"), payload[8:].decode(errors="replace")
-            self._end(FeedEnd(UNAVAILABLE, f"the store closes the connection with HTTP/2 code {code} {text}".rstrip()))
+            self._end(FeedEnd(UNAVAILABLE, f"the server closes the connection with HTTP/2 code {code} {text}".rstrip()))
 
     def _settings(self, payload: bytes) -> None:
         for key, value in struct.iter_unpack(">HI", payload):

@@ -22,7 +22,7 @@ from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
 from tidemill.binlog.merge import Merge
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
-from tidemill.binlog.pump.port import FrontPort
+from tidemill.binlog.pump.port import FrontPort, ServerTls
 from tidemill.binlog.registry.client import Registry
 from tidemill.binlog.registry.heartbeat import Entry as RegistryEntry
 from tidemill.capture.lifecycle import in_thread
@@ -127,7 +127,7 @@ class Drainer(Generic[E]):
             server.add_generic_rpc_handlers((_handler(self),))
             server.add_insecure_port(f"unix:{inner}")
             await server.start()
-            port = FrontPort(inner, DrainerPages(self))
+            port = FrontPort(inner, DrainerPages(self), self._tls())
             host, _, number = self._settings.addr.rpartition(":")
             await port.start(host.strip("[]"), int(number))
             state = NodeState.PAUSED
@@ -144,6 +144,13 @@ class Drainer(Generic[E]):
                 port.close()
                 port.abort()
                 await server.stop(None)
+
+    def _tls(self) -> ServerTls | None:
+        """Return how the own port is secured: with the certificate that PD, TiKV and Pumps are shown."""
+        security = self._pd.channels.security
+        if security is None or security.cert is None:
+            return None
+        return ServerTls(security, frozenset(self._settings.cert_allowed_cn))
 
     async def _work(self) -> NodeState:
         """Pull and deliver until asked to end. Returns the state to leave in the registry."""

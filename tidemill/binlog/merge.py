@@ -7,18 +7,19 @@ far it is.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
-T = TypeVar("T")
+import numpy as np
+
+from tidemill.binlog.blocks import NONE, Binlogs, is_fake, joined
 
 
 @dataclass(slots=True)
-class _Source(Generic[T]):
+class _Source:
+    number: int  # in the heads of its binlogs
     last: tuple[int, int]  # commit ts and start ts of the newest binlog that came
-    waiting: deque[tuple[int, int, int, T]] = field(default_factory=deque)
+    waiting: deque[Binlogs] = field(default_factory=deque)
     size: int = 0
 
 
@@ -30,7 +31,7 @@ class Holder:
     ts: int
 
 
-class Merge(Generic[T]):
+class Merge:
     """Begins after `ts`."""
 
     def __init__(self, ts: int) -> None:
@@ -38,8 +39,10 @@ class Merge(Generic[T]):
         """Everything up to here was given out."""
         self.repeated = 0
         """Binlogs that came again after a connection was made again."""
-        self._sources: dict[str, _Source[T]] = {}
-        self._heads: list[tuple[int, int, str]] = []
+        self._sources: dict[str, _Source] = {}
+        self._joined = 0
+        self._ready = NONE
+        self._aside: list[Binlogs] = []  # of Pumps that are gone, and what was ready when one joined: each block in order
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -49,38 +52,50 @@ class Merge(Generic[T]):
     def join(self, node_id: str) -> int:
         """Add a Pump. Returns the ts after which it is to be asked for binlogs."""
         if node_id not in self._sources:
-            self._sources[node_id] = _Source((self.position, 0))
+            self._joined += 1
+            self._sources[node_id] = _Source(self._joined, (self.position, 0))
+            self._put_aside(self._ready)
+            self._ready = NONE
         return self._sources[node_id].last[0]
 
     def leave(self, node_id: str) -> None:
         """Take a Pump out. What came from it and was not given out yet stays in the merge until it is."""
         source = self._sources.pop(node_id, None)
-        if source is not None and source.waiting:
-            source.last = (1 << 63, 0)
-            self._sources[f"{node_id} (gone)"] = source
-            first = source.waiting[0]
-            heapq.heappush(self._heads, (first[0], first[1], f"{node_id} (gone)"))
+        for block in source.waiting if source is not None else ():
+            self._put_aside(block)
 
-    def told(self, node_id: str, ts: int) -> None:
-        """A Pump has nothing more at or below `ts`."""
-        source = self._sources[node_id]
-        source.last = max(source.last, (ts, 0))
+    def _put_aside(self, block: Binlogs) -> None:
+        if len(block):
+            self._aside.append(block)
 
-    def add(self, node_id: str, commit_ts: int, start_ts: int, item: T, size: int) -> None:
-        """Take a binlog. What came from this Pump already is left out."""
-        source = self._sources[node_id]
-        place = commit_ts, start_ts
-        if place <= source.last:
-            self.repeated += 1
+    def add(self, node_id: str, binlogs: Binlogs) -> None:
+        """Take binlogs, also fake ones, in the order in which the Pump sent them. What came from it already is left out."""
+        if not len(binlogs):
             return
+        source = self._sources[node_id]
+        commits, fakes = binlogs.heads["commit_ts"], is_fake(binlogs)
+        if commits[0] > source.last[0] and np.all(commits[1:] > commits[:-1]):
+            source.last = int(commits[-1]), 0 if fakes[-1] else int(binlogs.heads["start_ts"][-1])
+            wanted = ~fakes
+        else:
+            wanted = np.array([self._is_new(source, head, fake) for head, fake in zip(binlogs.heads, fakes.tolist(), strict=True)])
+        if np.any(wanted):
+            block = binlogs if np.all(wanted) else Binlogs(binlogs.heads[wanted], binlogs.owners)
+            block.heads["pump"] = source.number
+            source.waiting.append(block)
+            source.size += int(block.sizes.sum())
+
+    def _is_new(self, source: _Source, head: np.void, fake: bool) -> bool:
+        """Whether a binlog is to be given out; moves the end of what came."""
+        place = int(head["commit_ts"]), 0 if fake else int(head["start_ts"])
+        if place <= source.last:
+            self.repeated += not fake
+            return False
         source.last = place
-        source.waiting.append((commit_ts, start_ts, size, item))
-        source.size += size
-        if len(source.waiting) == 1:
-            heapq.heappush(self._heads, (commit_ts, start_ts, node_id))
+        return not fake
 
     def waiting(self, node_id: str) -> int:
-        """The size of what came from a Pump and was not given out yet."""
+        """The bytes that what came from a Pump, and was not given out yet, takes."""
         source = self._sources.get(node_id)
         return source.size if source is not None else 0
 
@@ -92,39 +107,62 @@ class Merge(Generic[T]):
     @property
     def complete_ts(self) -> int:
         """Everything at or below this ts was given out: `position`, unless another transaction of that commit ts waits."""
-        tied = any(source.waiting and source.waiting[0][0] == self.position for source in self._sources.values())
+        tied = any(int(block.heads["commit_ts"][0]) == self.position for block in self._blocks())
         return self.position - 1 if tied else self.position
+
+    def _blocks(self) -> list[Binlogs]:
+        """Return the blocks that come first, of each stream."""
+        firsts = [source.waiting[0] for source in self._sources.values() if source.waiting]
+        return [block for block in (self._ready, *self._aside, *firsts) if len(block)]
 
     @property
     def holds(self) -> bool:
         """Whether binlogs wait."""
-        return any(source.waiting for source in self._sources.values())
+        return bool(self._blocks())
 
     def holder(self) -> Holder | None:
         """Return the Pump that is the least far; None without Pumps."""
-        real = ((source.last[0], node_id) for node_id, source in self._sources.items() if source.last[0] < 1 << 63)
-        found = min(real, default=None)
+        found = min(((source.last[0], node_id) for node_id, source in self._sources.items()), default=None)
         return None if found is None else Holder(found[1], found[0])
 
-    def next(self) -> tuple[int, int, T] | None:
-        """Return the next binlog (commit ts, start ts, item); None if it is not known yet which one comes next."""
-        while self._heads:
-            commit_ts, start_ts, node_id = self._heads[0]
-            source = self._sources.get(node_id)
-            if source is None or not source.waiting or source.waiting[0][:2] != (commit_ts, start_ts):
-                heapq.heappop(self._heads)  # the Pump is gone
-                continue
-            if self.bound < commit_ts:
-                break
-            heapq.heappop(self._heads)
-            _, _, size, item = source.waiting.popleft()
-            source.size -= size
-            if source.waiting:
-                heapq.heappush(self._heads, (*source.waiting[0][:2], node_id))
-            elif source.last[0] == 1 << 63:
-                del self._sources[node_id]
-            self.position = commit_ts
-            return commit_ts, start_ts, item
-        if not self._heads and self._sources:
-            self.position = max(self.position, self.bound)
-        return None
+    def next(self, most: int, most_bytes: int = 1 << 62) -> Binlogs:
+        """Return the next binlogs, at most so many, and at most one if it is larger than `most_bytes`; none if it is not known yet which
+        one comes next."""
+        if not len(self._ready):
+            self._gather()
+        found = self._ready.part(0, most)
+        if not len(found):
+            if self._sources and not self.holds:
+                self.position = max(self.position, self.bound)
+            return NONE
+        found = found.part(0, max(1, int(np.searchsorted(np.cumsum(found.sizes), most_bytes, "right"))))
+        self._ready = self._ready.part(len(found)) if len(found) < len(self._ready) else NONE
+        sizes = np.bincount(found.heads["pump"], found.sizes, self._joined + 1)
+        for source in self._sources.values():
+            source.size -= int(sizes[source.number])
+        self.position = int(found.heads["commit_ts"][-1])
+        return found
+
+    def _gather(self) -> None:
+        """Take everything that can go on out of the streams. Without Pumps that is all."""
+        bound = self.bound if self._sources else 1 << 62
+        parts = []
+        for block in self._aside:
+            parts.append(block.part(0, _count(block, bound)))
+        self._aside = [rest for block in self._aside if len(rest := block.part(_count(block, bound)))]
+        for source in self._sources.values():
+            while source.waiting:
+                block = source.waiting[0]
+                count = _count(block, bound)
+                parts.append(block.part(0, count))
+                if count < len(block):
+                    source.waiting[0] = block.part(count)
+                    break
+                source.waiting.popleft()
+        parts = [part for part in parts if len(part)]
+        self._ready = joined(parts) if parts else NONE
+
+
+def _count(block: Binlogs, bound: int) -> int:
+    """Return how many binlogs of a block are at or below a ts."""
+    return int(np.searchsorted(block.heads["commit_ts"], bound, "right"))

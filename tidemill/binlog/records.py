@@ -47,8 +47,13 @@ class _Row:
 
 def read_records(info: TableInfo, mutation: TableMutation) -> list[Record]:
     """Return the records that a transaction changed in one table, sorted by key. Raises MalformedRow naming the table."""
+    return joined(read_steps(info, mutation))
+
+
+def read_steps(info: TableInfo, mutation: TableMutation) -> list[Record]:
+    """Return the changes of records in the order of the statements. Raises MalformedRow naming the table."""
     try:
-        return joined(_steps(info, mutation))
+        return list(_steps(info, mutation))
     except MalformedBytes as error:
         raise MalformedRow(f"table {info.name} (id {mutation.table_id}): {error.message}") from None
 

@@ -54,6 +54,9 @@ def command(
     ssl_ca: Annotated[str | None, typer.Option("--ssl-ca", help="PEM file with the cluster's CA.")] = None,
     ssl_cert: Annotated[str | None, typer.Option("--ssl-cert", help="PEM file with this Drainer's certificate.")] = None,
     ssl_key: Annotated[str | None, typer.Option("--ssl-key", help="PEM file with the key of --ssl-cert.")] = None,
+    cert_allowed_cn: Annotated[
+        str | None, typer.Option("--cert-allowed-cn", help="Clients' certificates have one of these common names, with commas.")
+    ] = None,
     config: Annotated[Path | None, _flag("config", "TOML file, as the real Drainer's. Flags count before it.")] = None,
     log_level: Annotated[str | None, typer.Option("-L", "--log-level", help="debug, info, warn or error (info).")] = None,
     log_file: Annotated[str | None, _flag("log-file", "Default: stderr.")] = None,
@@ -67,6 +70,7 @@ def command(
         "worker_count": worker_count, "txn_batch": txn_batch, "safe_mode": safe_mode, "enable_dispatch": enable_dispatch,
         "sync_ddl": sync_ddl, "loopback_control": loopback_control, "channel_id": channel_id,
         "relay_dir": relay_dir, "relay_max_file_size": relay_size,
+        "cert_allowed_cn": tuple(cert_allowed_cn.split(",")) if cert_allowed_cn else None,
     }  # fmt: skip
     settings = DrainerSettings(**{**found, **{name: value for name, value in given.items() if value is not None}}).checked()
     logs.setup(settings.log_level, Path(settings.log_file) if settings.log_file else None, part="drainer")

@@ -11,15 +11,17 @@ import pytest
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.records import Record
 from tidemill.binlog.source import outlet as outlet_module
+from tidemill.binlog.source.batching import KnownTable, batched
 from tidemill.binlog.source.outlet import LogOutlet
-from tidemill.binlog.source.reading import LogEntry, TableRecords
+from tidemill.binlog.source.reading import LogEntry
 from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.spread import PARTITION_BY, partition_of
+from tidemill.changelog.spread import PARTITION_BY, Layout, partition_of
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import DiskLow, LogUnavailable
+from tidemill.kernels.binlog.layout import T_NUMBER
 from tidemill.tidb.keys import record_key
 
 BEGIN = 1000
@@ -35,10 +37,11 @@ def opened(folder: Path) -> LogOutlet:
 
 def rows_of(*changes: tuple[int, int], ts: int, value: bytes | None = b"v") -> LogEntry:
     """A transaction of rows (table, handle)."""
-    tables = [
-        TableRecords(table, table, (Record(record_key(table, handle), None if value else b"old", value),)) for table, handle in changes
-    ]
-    return LogEntry(ts - 1, ts, tuple(tables))
+    tables = {
+        KnownTable(table, table, T_NUMBER): [Record(record_key(table, handle), None if value else b"old", value)]
+        for table, handle in changes
+    }
+    return LogEntry(ts, batched(ts - 1, ts, tables, Layout(BEGIN, PARTITIONS)))
 
 
 def logged(folder: Path) -> list[tuple[int, int, bytes]]:
@@ -56,7 +59,7 @@ def logged(folder: Path) -> list[tuple[int, int, bytes]]:
 
 
 ENTRIES = [rows_of((1, 1), (2, 1), (3, 1), (4, 1), ts=1010), rows_of((2, 2), (4, 2), ts=1020), rows_of((1, 1), ts=1030, value=None)]
-ALL = sorted((e.commit_ts, t.table_id, r.key) for e in ENTRIES for t in e.tables for r in t.records)
+ALL = sorted((e.commit_ts, row["table_id"], row["key"]) for e in ENTRIES for _, batch in e.changes for row in batch.to_pylist())
 
 
 def test_rows_go_to_the_partitions_of_their_tables(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritte
 from tidemill.binlog.nodes import Node, NodeKind, NodeState
 from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.client.tls import Security
 from tidemill.playground.server import Playground
+from tidemill.playground.services.gate import ServerTls
 from tidemill.tidb import keys
 from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
 from tidemill.wire import pump_pb2
@@ -94,6 +96,7 @@ class PumpWorld:
         self.folder, self.playground, self.pd = folder, playground, pd
         self.registry = Registry(pd)
         self.servers: list[grpc.aio.Server] = []
+        self.credentials: grpc.ServerCredentials | None = None
 
     async def pump(self, node_id: str, *binlogs: Binlog, cluster_id: int = 0, register: bool = True) -> Pump:
         """Start a Pump that has these binlogs."""
@@ -103,7 +106,8 @@ class PumpWorld:
             pump.pull, pump_pb2.PullBinlogReq.FromString, pump_pb2.PullBinlogResp.SerializeToString
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("binlog.Pump", {"PullBinlogs": method}),))
-        pump.host = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        any_port, secured = "127.0.0.1:0", self.credentials
+        pump.host = f"127.0.0.1:{server.add_insecure_port(any_port) if secured is None else server.add_secure_port(any_port, secured)}"
         await server.start()
         self.servers.append(server)
         if register:
@@ -119,11 +123,13 @@ W = TypeVar("W", bound=PumpWorld)
 
 
 @asynccontextmanager
-async def world(folder: Path, make: type[W], meta: Iterable[str] | None = None) -> AsyncIterator[W]:
-    """A playground with the meta keys of `meta`, or those of one table."""
-    playground = Playground(load_kv=kv() if meta is None else meta)
+async def world(
+    folder: Path, make: type[W], meta: Iterable[str] | None = None, tls: ServerTls | None = None, security: Security | None = None
+) -> AsyncIterator[W]:
+    """A playground with the meta keys of `meta`, or those of one table. `tls`, `security`: how it is served, and reached."""
+    playground = Playground(load_kv=kv() if meta is None else meta, tls=tls)
     await playground.start()
-    pd = await PdClient.connect(playground.pd_address)
+    pd = await PdClient.connect(playground.pd_address, security=security)
     made = make(folder, playground, pd)
     try:
         yield made

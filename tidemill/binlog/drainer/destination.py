@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from tidemill.binlog.blocks import Binlogs
 from tidemill.binlog.drainer.catching_up import catch_up, catch_up_without_pumps
-from tidemill.binlog.drainer.entries import Reading
+from tidemill.binlog.drainer.entries import Delivery, Reading
 from tidemill.binlog.drainer.outlets import open_outlet
 from tidemill.binlog.drainer.picking.picking import Tables
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
-from tidemill.binlog.messages import Binlog
 from tidemill.binlog.outputs.transactions import Entry
 from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
@@ -23,17 +23,17 @@ SAVE_S = 3.0
 
 E = TypeVar("E")
 """What is made of a binlog."""
-E_co = TypeVar("E_co", covariant=True)
 
 Waits = Callable[[str | None], None]
 """Is told what is waited for; None: nothing any more."""
 
 
-class Reads(Protocol[E_co]):
+class Reads(Protocol[E]):
     """Makes entries of binlogs, which come in commit order."""
 
-    async def entry(self, binlog: Binlog) -> E_co | None:
-        """Return what a binlog delivers; None: nothing. Raises MalformedMessage, MalformedRow, SchemaError, UpstreamError."""
+    async def read(self, binlogs: Binlogs) -> Delivery[E]:
+        """Return what binlogs deliver, at least of the first one, at most up to a DDL. Raises MalformedMessage, MalformedRow, SchemaError,
+        UpstreamError."""
 
 
 class Outlet(Protocol[E]):

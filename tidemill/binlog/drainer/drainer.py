@@ -13,6 +13,7 @@ from typing import Any, Generic
 import grpc
 
 from tidemill import tso
+from tidemill.binlog.blocks import NONE
 from tidemill.binlog.drainer.destination import Destination, E, Outlet, Reads
 from tidemill.binlog.drainer.pages import DrainerPages
 from tidemill.binlog.drainer.pulling import Puller
@@ -20,9 +21,8 @@ from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
 from tidemill.binlog.merge import Merge
-from tidemill.binlog.messages import Binlog
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
-from tidemill.binlog.pump.port import FrontPort
+from tidemill.binlog.pump.port import FrontPort, ServerTls
 from tidemill.binlog.registry.client import Registry
 from tidemill.binlog.registry.heartbeat import Entry as RegistryEntry
 from tidemill.capture.lifecycle import in_thread
@@ -35,10 +35,8 @@ from tidemill.wire import pump_pb2
 BEAT_S = 1.0
 MOST_FAILURES = 20
 """Heartbeats in a row that may fail."""
-BATCH = 1024
-"""Binlogs that are written at once, at most."""
-SLICE_S = 0.05
-"""Seconds of work after which other tasks have their turn."""
+BATCH, BATCH_BYTES = 8192, 16 << 20
+"""Binlogs that are read at once, at most; one may be larger."""
 SYNCED_S = 300.0
 HOLDS_S = 10.0
 """A Pump that holds the merge for so many seconds is named in the log."""
@@ -66,7 +64,9 @@ class Drainer(Generic[E]):
         self.done_ts = 0
         """Everything up to here is kept downstream."""
         self.counts = {"transactions": 0, "ddls": 0}
-        self._merge: Merge[Binlog]
+        self._merge: Merge
+        self._left = NONE  # what came out of the merge and is not read yet
+        self._read_to = 0
         self._puller: Puller
         self._pd: PdClient
         self._registry: Registry
@@ -112,7 +112,7 @@ class Drainer(Generic[E]):
         self._schemas = await self._destination.schemas(self._pd, begin, self._waits)
         self._reading = self._destination.reading(self._schemas)
         self._merge = Merge(begin)
-        self._puller = Puller(self._merge, self._pd.channels, self._pd.cluster_id, settings.cache_mib << 20, self._moved.set)
+        self._puller = Puller(self._merge, self._pd.channels.security, self._pd.cluster_id, settings.cache_mib << 20, self._moved.set)
         _log.info("drainer %s begins after %s", self.node_id, tso.describe(begin))
 
     def _waits(self, what: str | None) -> None:
@@ -127,7 +127,7 @@ class Drainer(Generic[E]):
             server.add_generic_rpc_handlers((_handler(self),))
             server.add_insecure_port(f"unix:{inner}")
             await server.start()
-            port = FrontPort(inner, DrainerPages(self))
+            port = FrontPort(inner, DrainerPages(self), self._tls())
             host, _, number = self._settings.addr.rpartition(":")
             await port.start(host.strip("[]"), int(number))
             state = NodeState.PAUSED
@@ -144,6 +144,13 @@ class Drainer(Generic[E]):
                 port.close()
                 port.abort()
                 await server.stop(None)
+
+    def _tls(self) -> ServerTls | None:
+        """Return how the own port is secured: with the certificate that PD, TiKV and Pumps are shown."""
+        security = self._pd.channels.security
+        if security is None or security.cert is None:
+            return None
+        return ServerTls(security, frozenset(self._settings.cert_allowed_cn))
 
     async def _work(self) -> NodeState:
         """Pull and deliver until asked to end. Returns the state to leave in the registry."""
@@ -226,7 +233,7 @@ class Drainer(Generic[E]):
             entries, more, ddl = await self._batch()
             if entries:
                 await in_thread(self._outlet.write, entries)
-            self.done_ts = self._merge.complete_ts
+            self.done_ts = self._read_ts()
             self._puller.taken()
             if ddl or time.monotonic() - self._saved >= self._destination.save_s:
                 await self._save(consistent=False)
@@ -250,21 +257,22 @@ class Drainer(Generic[E]):
 
     async def _batch(self) -> tuple[list[E], bool, bool]:
         """Return the next entries, whether more may be there already, and whether the last one is a DDL: a DDL ends a batch."""
-        entries: list[E] = []
-        until = time.monotonic() + SLICE_S
-        while len(entries) < BATCH and time.monotonic() < until:
-            found = self._merge.next()
-            if found is None:
-                return entries, False, False
-            binlog = found[2]
-            entry = await self._reading.entry(binlog)
-            if entry is not None:
-                entries.append(entry)
-            if binlog.ddl_job_id and entry is not None:
-                self.counts["ddls"] += 1
-                return entries, True, True
-            self.counts["transactions"] += 1
-        return entries, True, False
+        if not len(self._left):
+            self._left = self._merge.next(BATCH, BATCH_BYTES)
+            if not len(self._left):
+                return [], False, False
+        read = await self._reading.read(self._left)
+        self.counts["ddls"] += read.ends_with_ddl
+        self.counts["transactions"] += read.count - read.ends_with_ddl
+        self._read_to = int(self._left.heads["commit_ts"][read.count - 1])
+        self._left = self._left.part(read.count) if read.count < len(self._left) else NONE
+        return read.entries, True, read.ends_with_ddl
+
+    def _read_ts(self) -> int:
+        """Everything at or below this ts was read."""
+        if not len(self._left):
+            return self._merge.complete_ts
+        return self._read_to - (int(self._left.heads["commit_ts"][0]) == self._read_to)
 
     async def _save(self, *, consistent: bool) -> None:
         """Write the position, once all of it is kept downstream. Raises SinkError, OSError."""
@@ -280,7 +288,7 @@ class Drainer(Generic[E]):
         holder = self._merge.holder()
         return {
             "PumpPos": {node_id: self._merge.join(node_id) for node_id in self._merge.sources if node_id in self._pulls},
-            "Synced": holder is not None and not self._merge.holds and _lag(self.done_ts) < SYNCED_S,
+            "Synced": holder is not None and not self._merge.holds and not len(self._left) and _lag(self.done_ts) < SYNCED_S,
             "LastTS": self.done_ts,
             "TsMap": "",
             "HeldBy": None if holder is None else {"Pump": holder.node_id, "TS": holder.ts, "LagSeconds": _lag(holder.ts)},

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tidemill.binlog.blocks import Binlogs
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.filters import Filter
 from tidemill.binlog.messages import Binlog, read_prewritten
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges, Transaction
 from tidemill.binlog.rows import read_changes
+
+SLICE_S = 0.05
+"""Seconds of work after which other tasks have their turn."""
+
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(Generic[E]):
+    """What the first `count` binlogs of some deliver; the last of them may be a DDL that is delivered."""
+
+    entries: list[E]
+    count: int
+    ends_with_ddl: bool = False
 
 
 class Reading:
@@ -14,6 +33,20 @@ class Reading:
 
     def __init__(self, schemas: Schemas, tables: Filter, left_out: frozenset[int]) -> None:
         self._schemas, self._tables, self._left_out = schemas, tables, left_out
+
+    async def read(self, binlogs: Binlogs) -> Delivery[Entry]:
+        """Return what binlogs deliver, up to a DDL, or as far as a slice of time goes. Raises as `entry`."""
+        entries: list[Entry] = []
+        until = time.monotonic() + SLICE_S
+        count = 0
+        while count < len(binlogs) and (not count or time.monotonic() < until):
+            entry = await self.entry(binlogs.binlog(count))
+            count += 1
+            if entry is not None:
+                entries.append(entry)
+            if isinstance(entry, DdlBinlog):
+                return Delivery(entries, count, ends_with_ddl=True)
+        return Delivery(entries, count)
 
     async def entry(self, binlog: Binlog) -> Entry | None:
         """Return what a binlog delivers; None: nothing. Raises MalformedMessage, MalformedRow, SchemaError, UpstreamError."""

@@ -72,6 +72,7 @@ class DrainerSettings:
     ssl_ca: str = ""
     ssl_cert: str = ""
     ssl_key: str = ""
+    cert_allowed_cn: tuple[str, ...] = ()
     cache_mib: int = 64
     ignore_schemas: str = IGNORED_SCHEMAS
     ignore_tables: tuple[TableName, ...] = ()
@@ -124,7 +125,7 @@ _FILE = {
     "addr": "addr", "advertise-addr": "advertise_addr", "pd-urls": "pd_urls", "data-dir": "data_dir", "node-id": "node_id",
     "detect-interval": "detect_interval", "initial-commit-ts": "initial_commit_ts", "log-level": "log_level", "log-file": "log_file",
 }  # fmt: skip
-_SECURITY = {"ssl-ca": "ssl_ca", "ssl-cert": "ssl_cert", "ssl-key": "ssl_key"}
+_SECURITY = {"ssl-ca": "ssl_ca", "ssl-cert": "ssl_cert", "ssl-key": "ssl_key", "cert-allowed-cn": "cert_allowed_cn"}
 _SYNCER = {
     "db-type": "db_type", "ignore-schemas": "ignore_schemas", "ignore-txn-commit-ts": "ignore_txn_commit_ts", "safe-mode": "safe_mode",
     "sql-mode": "sql_mode", "worker-count": "worker_count", "txn-batch": "txn_batch", "enable-dispatch": "enable_dispatch",
@@ -245,6 +246,8 @@ def _taken(found: dict[str, Any], names: Mapping[str, str], of: type, where: str
 
 def _converted(kind: str, value: Any, what: str) -> Any:
     if kind == "tuple[int, ...]" and isinstance(value, list) and all(isinstance(one, int) for one in value):
+        return tuple(value)
+    if kind == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return tuple(value)
     if kind not in _KINDS or not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise ConfigError(f"{what} is {'' if 'password' in what else f'{value!r}, '}which is not of the right kind")

@@ -255,7 +255,8 @@ class LogDestination:
 
     def reading(self, schemas: Schemas) -> Reads[LogEntry]:
         """Read the tables that the log's rules want."""
-        return LogReading(schemas, rules.wants_of(self._outlet.writer.identity.rules_above(tso.MAX_TS)[0]))
+        writer = self._outlet.writer
+        return LogReading(schemas, rules.wants_of(writer.identity.rules_above(tso.MAX_TS)[0]), lambda: writer.identity.layout)
 
 
 def without_job_tables(pairs: dict[bytes, bytes]) -> dict[bytes, bytes]:

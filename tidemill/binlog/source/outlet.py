@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemill.binlog.drainer.savepoint import Position
-from tidemill.binlog.source.reading import LogEntry, TableRecords
+from tidemill.binlog.source.reading import LogEntry, SchemaRow
 from tidemill.changelog.log_format import MAX_BATCH_ROWS
-from tidemill.changelog.spread import RECORD_PREFIX, home_of
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter, PartitionWriter
 from tidemill.errors import DiskLow, LogUnavailable
@@ -28,24 +30,13 @@ ROOM_S = 10.0
 _log = logging.getLogger(__name__)
 
 
-class Row(NamedTuple):
-    """A row of the log, in the order of RAW_CHANGE's sort key."""
-
-    commit_ts: int
-    start_ts: int
-    table_id: int
-    key: bytes
-    value: bytes | None
-    old_value: bytes | None
-
-
 class LogOutlet:
     """Belongs to one writer of a whole log. `load` to `save` come one at a time, from any thread; `close` and `end` from another one."""
 
     def __init__(self, writer: LogWriter, retry: StorageRetry) -> None:
         self.writer, self._retry = writer, retry
         self._ended = threading.Event()
-        self._rows: dict[PartitionWriter, list[Row]] = defaultdict(list)
+        self._batches: dict[PartitionWriter, list[pa.RecordBatch]] = defaultdict(list)
         self._waiting = 0
         self.paused = ""
         """Why nothing is published: the disk is low."""
@@ -92,30 +83,16 @@ class LogOutlet:
     # ---- rows
 
     def _take(self, entry: LogEntry) -> None:
-        start_ts, commit_ts = entry.start_ts, entry.commit_ts
-        for key, value in entry.known_before:
-            self._add(self.writer.schema, Row(commit_ts - 1, start_ts - 1, META_TABLE_ID, key, value, None))
-        if entry.job is not None:
-            self._add(self.writer.schema, Row(commit_ts, start_ts, META_TABLE_ID, *entry.job, None))
-        for table in entry.tables:
-            place = self._place_of(table)
-            for record in table.records:
-                row = Row(commit_ts, start_ts, table.physical_id, record.key, record.new, record.old)
-                self._add(self.writer.partition(place(record.key)), row)
+        for row in entry.schema:
+            self._add(self.writer.schema, _schema_batch(row))
+        for partition, batch in entry.changes:
+            self._add(self.writer.partition(partition), batch)
 
-    def _place_of(self, table: TableRecords) -> Callable[[bytes], int]:
-        """Return a function from a record's key to the partition of the log."""
-        layout = self.writer.identity.layout
-        split = layout.split_of(table.table_id)
-        if split is not None:
-            return lambda key: split.partition_of(key[RECORD_PREFIX:])
-        home = home_of(table.table_id, layout)
-        return lambda key: home
-
-    def _add(self, writer: PartitionWriter, row: Row) -> None:
-        if row.commit_ts > writer.head:  # else the folder has it: a crash came between the folders
-            self._rows[writer].append(row)
-            self._waiting += len(row.key) + len(row.value or b"") + len(row.old_value or b"")
+    def _add(self, writer: PartitionWriter, batch: pa.RecordBatch) -> None:
+        rest = batch.slice(_rows_up_to(batch, writer.head))  # the folder has what comes before: a crash came between the folders
+        if rest.num_rows:
+            self._batches[writer].append(rest)
+            self._waiting += rest.nbytes
 
     # ---- publishing
 
@@ -124,34 +101,34 @@ class LogOutlet:
         for writer in (self.writer.schema, *(self.writer.partition(p) for p in self.writer.partitions)):
             if ts > writer.head:
                 self._patiently(lambda writer=writer: self._publish_one(writer, ts))  # type: ignore[misc]
-        self._waiting = sum(len(r.key) + len(r.value or b"") + len(r.old_value or b"") for rows in self._rows.values() for r in rows)
+        self._waiting = sum(batch.nbytes for batches in self._batches.values() for batch in batches)
 
     def _publish_one(self, writer: PartitionWriter, ts: int) -> None:
-        rows = self._rows.pop(writer, [])
-        rows.sort(key=lambda row: row[:4])
+        batches = in_order(self._batches.pop(writer, []))
         try:
-            while rows or ts > writer.head:
+            while batches or ts > writer.head:
                 pledged = writer.pledged_to
                 end = ts if pledged is None else pledged
                 if end > ts:
                     break  # a segment of a previous writer has to end there: it waits until all its rows are here
-                count = sum(row.commit_ts <= end for row in rows)
-                if count or pledged is not None:
-                    writer.publish(end, _batches(rows[:count]))
-                    self._count(rows[:count])
-                    del rows[:count]
+                now, rest = _cut(batches, end)
+                if now or pledged is not None:
+                    writer.publish(end, now)
+                    self._count(now)
+                    batches = rest
                 else:
                     writer.set_head(end)
-                if rows and end == ts:
+                if batches and end == ts:
                     break
         finally:
-            if rows:
-                self._rows[writer] = rows
+            if batches:
+                self._batches[writer] = batches
 
-    def _count(self, rows: Sequence[Row]) -> None:
+    def _count(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.segments += 1
-        self.rows += len(rows)
-        self.bytes += sum(len(row.key) + len(row.value or b"") + len(row.old_value or b"") for row in rows)
+        for batch in batches:
+            self.rows += batch.num_rows
+            self.bytes += sum(_bytes_of(batch.column(name)) for name in ("key", "value", "old_value"))
 
     def _patiently(self, work: Callable[[], None]) -> None:
         """Work until there is room and the storage answers. Raises DiskLow, LogUnavailable after `end`, LogError."""
@@ -168,17 +145,41 @@ class LogOutlet:
                     raise
 
 
-def _batches(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as RAW_CHANGE batches."""
-    for at in range(0, len(rows), MAX_BATCH_ROWS):
-        part = rows[at : at + MAX_BATCH_ROWS]
-        columns = {
-            "table_id": [row.table_id for row in part],
-            "op": [int(Op.DELETE if row.value is None else Op.PUT) for row in part],
-            "start_ts": [row.start_ts for row in part],
-            "commit_ts": [row.commit_ts for row in part],
-            "key": [row.key for row in part],
-            "value": [row.value for row in part],
-            "old_value": [row.old_value for row in part],
-        }
-        yield pa.record_batch(columns, schema=RAW_CHANGE)
+def _schema_batch(row: SchemaRow) -> pa.RecordBatch:
+    columns = [[META_TABLE_ID], [int(Op.PUT)], [row.start_ts], [row.commit_ts], [row.key], [row.value], [None]]
+    return pa.record_batch(columns, schema=RAW_CHANGE)
+
+
+def _commits(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = batch.column("commit_ts").to_numpy()
+    return found
+
+
+def _rows_up_to(batch: pa.RecordBatch, ts: int) -> int:
+    """Return how many rows of a batch are at or below a ts."""
+    return int(np.searchsorted(_commits(batch), np.uint64(ts), "right"))
+
+
+def _cut(batches: list[pa.RecordBatch], ts: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """Return what is at or below a ts, and the rest."""
+    now, rest = [], []
+    for batch in batches:
+        count = _rows_up_to(batch, ts)
+        now.append(batch.slice(0, count))
+        rest.append(batch.slice(count))
+    return [batch for batch in now if batch.num_rows], [batch for batch in rest if batch.num_rows]
+
+
+def in_order(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return batches in the order of RAW_CHANGE's sort key, each of which is in order. Only transactions of one commit ts come in another
+    one, and descriptions of tables."""
+    if all(_commits(one)[-1] < _commits(two)[0] for one, two in itertools.pairwise(batches)):
+        return batches
+    table = pa.Table.from_batches(batches, RAW_CHANGE)
+    keys = [(name, "ascending") for name in ("commit_ts", "start_ts", "table_id", "key")]
+    return list(table.sort_by(keys).to_batches(max_chunksize=MAX_BATCH_ROWS))
+
+
+def _bytes_of(column: pa.Array) -> int:
+    """Return the bytes of a binary column's values."""
+    return pc.sum(pc.binary_length(column)).as_py() or 0

@@ -2,73 +2,117 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidemill.binlog.blocks import Binlogs
+from tidemill.binlog.drainer.entries import Delivery
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.messages import Binlog, read_prewritten
-from tidemill.binlog.records import Record, read_records
+from tidemill.binlog.records import Record, joined, read_steps
+from tidemill.binlog.source.batching import Batched, Batcher, Changes, KnownTable, KnownTables, Stop, batched
+from tidemill.changelog.spread import Layout
+from tidemill.kernels.binlog.layout import H_DDL
 from tidemill.tidb import keys
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
+INLINE_BYTES = 1 << 20
+"""Up to so many bytes are read on the event loop, more in a thread."""
+
 
 @dataclass(frozen=True, slots=True)
-class TableRecords:
-    """The records of one table, sorted by key. `table_id`: the logical id; `physical_id`: the one in the keys."""
+class SchemaRow:
+    """A row of the schema stream."""
 
-    table_id: int
-    physical_id: int
-    records: tuple[Record, ...]
+    commit_ts: int
+    start_ts: int
+    key: bytes
+    value: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """What a binlog adds to the log.
+    """What some binlogs add to the log. `commit_ts`: of the last one.
 
-    `job`: of a DDL, the key-value of its job, for the schema stream. `known_before`: descriptions of tables that no DDL told of, which the
-    schema stream has to have just before `commit_ts`.
+    `schema`: the job of a DDL, or the descriptions of tables that no DDL told of, which the schema stream has to have just before their
+    first rows.
     """
 
-    start_ts: int
     commit_ts: int
-    tables: tuple[TableRecords, ...] = ()
-    job: tuple[bytes, bytes] | None = None
-    known_before: tuple[tuple[bytes, bytes], ...] = ()
+    changes: Changes = ()
+    schema: tuple[SchemaRow, ...] = ()
 
 
 class LogReading:
-    """`wants`: whether the log keeps a table."""
+    """`wants`: whether the log keeps a table. `layout`: how the log's rows are spread now."""
 
-    def __init__(self, schemas: Schemas, wants: Callable[[TableVersion], bool]) -> None:
-        self._schemas, self._wants = schemas, wants
+    def __init__(self, schemas: Schemas, wants: Callable[[TableVersion], bool], layout: Callable[[], Layout]) -> None:
+        self._schemas, self._wants, self._layout = schemas, wants, layout
         self._described: set[int] = set()
+        self._tables, self._batcher = KnownTables(), Batcher()
 
-    async def entry(self, binlog: Binlog) -> LogEntry | None:
-        """Return what a binlog adds; None: nothing. Raises MalformedMessage, MalformedRow, SchemaError, UpstreamError."""
-        if binlog.ddl_job_id:
-            return await self._job(binlog)
-        tables, described = [], []
-        for mutation in read_prewritten(binlog.prewrite_value).mutations:
-            version = await self._schemas.table(mutation.table_id, binlog.start_ts, binlog.commit_ts)
-            if version is not None and self._wants(version):
-                records = tuple(read_records(version.info, mutation))
-                tables.append(TableRecords(version.table_id, version.info.physical_ids[0], records))
-                described += self._not_described(mutation.table_id)
-        if not any(table.records for table in tables):
-            return None
-        return LogEntry(binlog.start_ts, binlog.commit_ts, tuple(tables), known_before=tuple(described))
+    async def read(self, binlogs: Binlogs) -> Delivery[LogEntry]:
+        """Return what binlogs add, up to a DDL. Raises MalformedMessage, MalformedRow, SchemaError, UpstreamError."""
+        is_ddl = binlogs.heads["flags"] & H_DDL != 0
+        end = int(is_ddl.argmax()) if is_ddl.any() else len(binlogs)
+        if end == 0:
+            entry = await self._job(binlogs.binlog(0))
+            return Delivery([] if entry is None else [entry], 1, ends_with_ddl=entry is not None)
+        return Delivery(await self._rows(binlogs.part(0, end)), end)
 
-    def _not_described(self, table_id: int) -> list[tuple[bytes, bytes]]:
-        """Return the description of a table that the log's schemas do not have yet."""
+    async def _rows(self, binlogs: Binlogs) -> list[LogEntry]:
+        entries, at = [], 0
+        while at < len(binlogs):
+            read = await self._batched(binlogs, at)
+            if read.changes:
+                entries.append(LogEntry(int(binlogs.heads["commit_ts"][read.end - 1]), read.changes))
+            at = read.end
+            if read.stop is Stop.UNKNOWN_TABLE:
+                head = binlogs.heads[at]
+                described = await self._learn(read.table_id, int(head["start_ts"]), int(head["commit_ts"]))
+                if described:
+                    entries.append(LogEntry(int(head["commit_ts"]), schema=described))
+            elif read.stop is Stop.REFERENCE:
+                entries.append(await self._by_reference(binlogs.binlog(at)))
+                at += 1
+        return entries
+
+    async def _batched(self, binlogs: Binlogs, at: int) -> Batched:
+        layout = self._layout()
+        if int(binlogs.heads["message_len"].sum()) <= INLINE_BYTES:
+            return self._batcher.read(binlogs, at, self._tables, layout)
+        return await asyncio.to_thread(self._batcher.read, binlogs, at, self._tables, layout)
+
+    async def _learn(self, table_id: int, start_ts: int, commit_ts: int) -> tuple[SchemaRow, ...]:
+        """Get to know a table of a transaction. Returns its description, if the log's schemas do not have it yet."""
+        version = await self._schemas.table(table_id, start_ts, commit_ts)
+        if version is None or not self._wants(version):
+            self._tables.add(KnownTable.left_out(table_id))
+            return ()
+        self._tables.add(KnownTable.of(table_id, version.info))
         found = self._schemas.looked_up.get(table_id)
         if found is None or table_id in self._described:
-            return []
+            return ()
         self._described.add(table_id)
-        return [found]
+        return (SchemaRow(commit_ts - 1, start_ts - 1, *found),)
+
+    async def _by_reference(self, binlog: Binlog) -> LogEntry:
+        """Read a transaction that the kernels do not. Raises MalformedMessage, MalformedRow, SchemaError, UpstreamError."""
+        found: dict[KnownTable, list[Record]] = {}
+        described: list[SchemaRow] = []
+        for mutation in read_prewritten(binlog.prewrite_value).mutations:
+            described += await self._learn(mutation.table_id, binlog.start_ts, binlog.commit_ts)
+            version = await self._schemas.table(mutation.table_id, binlog.start_ts, binlog.commit_ts)
+            if version is not None and self._wants(version):
+                found.setdefault(KnownTable.of(mutation.table_id, version.info), []).extend(read_steps(version.info, mutation))
+        tables = {table: joined(steps) for table, steps in found.items()}
+        return LogEntry(binlog.commit_ts, batched(binlog.start_ts, binlog.commit_ts, tables, self._layout()), tuple(described))
 
     async def _job(self, binlog: Binlog) -> LogEntry | None:
+        self._tables.forget()
         text = await self._schemas.job(binlog)
         if text is None:
             return None
@@ -77,4 +121,4 @@ class LogReading:
         if is_system_schema(job.schema_name):
             return None  # a log has no tables of TiDB's own databases
         key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, binlog.ddl_job_id.to_bytes(8, "big"))
-        return LogEntry(binlog.start_ts, binlog.commit_ts, job=(key, text))
+        return LogEntry(binlog.commit_ts, schema=(SchemaRow(binlog.commit_ts, binlog.start_ts, key, text),))

@@ -317,7 +317,7 @@ def with_server(
         (h2_settings() + frame(Frame.HEADERS, 12, 1), "an HTTP/2 frame of type 1 cannot be read"),
         (h2_settings() + frame(Frame.HEADERS, 5, 1, hpack.Encoder().encode([("grpc-status", "lots")])), "of type 1 cannot be read"),
         (h2_settings() + frame(Frame.HEADERS, 5, 1, b"\xff\xff\xff\xff\xff"), "headers cannot be read"),
-        (h2_settings() + frame(Frame.DATA, 0, 1, b"\0\xff\xff\xff\xf0x"), "is announced; no TiKV sends more than"),
+        (h2_settings() + frame(Frame.DATA, 0, 1, b"\0\xff\xff\xff\xf0x"), "is announced; no server sends more than"),
         (
             h2_settings() + frame(Frame.GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\x0btoo_many_pings"),
             "closes the connection with HTTP/2 code 11 too_many_pings",

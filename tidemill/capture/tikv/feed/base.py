@@ -21,6 +21,14 @@ REFUSED = frozenset({7, 16})
 CANCELLED = 1
 
 
+class Call(Protocol):
+    """A gRPC call that streams its answers; as a string, its path."""
+
+    @property
+    def metadata(self) -> Sequence[tuple[str, str]]:
+        """The HTTP/2 headers that the call needs."""
+
+
 class Method(enum.StrEnum):
     """The two calls of cdcpb.ChangeData. V1: one subscription of a region per stream, no request ids in resolved ts."""
 

@@ -1,8 +1,8 @@
 """The subset of HTTP/2 that one long gRPC stream needs, on asyncio.
 
-One connection carries one EventFeed stream. Received bytes go through the `deframe` kernel, which concatenates the messages; Python handles
-only control frames. It is made for many small messages: a read of 256 KiB costs the same for one message as for a thousand. While the inbox
-is full, no WINDOW_UPDATE is sent, so at most the inbox and one window are buffered. PINGs are still answered.
+One connection carries one stream, of EventFeed or another call. Received bytes go through the `deframe` kernel, which concatenates the
+messages; Python handles only control frames. It is made for many small messages: a read of 256 KiB costs the same for one message as for
+a thousand. While the inbox is full, no WINDOW_UPDATE is sent, so at most the inbox and one window are buffered. PINGs are still answered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 import hpack
@@ -21,8 +21,7 @@ import numpy as np
 
 from tidemill.capture.tikv.client.dns import addresses_of
 from tidemill.capture.tikv.client.tls import HTTP2, Security
-from tidemill.capture.tikv.feed.base import CANCELLED, UNAVAILABLE, UNKNOWN, FeedEnd, Method
-from tidemill.capture.tikv.feed.inbox import Inbox
+from tidemill.capture.tikv.feed.base import CANCELLED, UNAVAILABLE, UNKNOWN, Call, FeedEnd, Method
 from tidemill.capture.tikv.receive.decode import PAD, Packed
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.kernels.receive import layout as L
@@ -74,12 +73,24 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(payload) << 8 | kind) + struct.pack(">BI", flags, stream) + payload
 
 
-class H2Feed(asyncio.BufferedProtocol):
-    """A stream over HTTP/2. Made by `connect`."""
+class Receiver(Protocol):
+    """Takes the messages of streams; `tidemill.capture.tikv.feed.inbox` is one."""
 
-    def __init__(self, slot: int, inbox: Inbox, authority: str, method: Method, secure: bool = False, window: int = WINDOW) -> None:
+    def put(self, stream: int, message: Packed, /) -> bool:
+        """Take messages, on the event loop. False: that is enough for now; the stream stops reading until `when_room` calls back."""
+
+    def when_room(self, call: Callable[[], object], /) -> None:
+        """Call `call`, in any thread, when there is room again."""
+
+
+class H2Feed(asyncio.BufferedProtocol):
+    """A stream over HTTP/2. Made by `connect`. `largest`: bytes of a message."""
+
+    def __init__(
+        self, slot: int, inbox: Receiver, authority: str, method: Call, secure: bool = False, window: int = WINDOW, largest: int = LARGEST
+    ) -> None:
         self.slot, self.inbox = slot, inbox
-        self._our_window = window
+        self._our_window, self._largest = window, largest
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[FeedEnd] = self._loop.create_future()
         self._headers = [
@@ -102,6 +113,7 @@ class H2Feed(asyncio.BufferedProtocol):
         self._credit = 0  # DATA bytes for which no WINDOW_UPDATE has been sent
         self._held = False  # the inbox is full
         self._to_send: deque[bytes] = deque()
+        self._no_more = False  # nothing is sent after what is queued
         self._window = {0: FIRST_WINDOW, 1: FIRST_WINDOW}
         self._peer_window, self._peer_frame = FIRST_WINDOW, FIRST_FRAME
         self._block = b""
@@ -136,7 +148,7 @@ class H2Feed(asyncio.BufferedProtocol):
         if self._heard:
             self._keepalive = self._loop.call_later(KEEPALIVE - KEEPALIVE_TIMEOUT, self._ping)
         else:
-            self._end(FeedEnd(UNAVAILABLE, "the store is silent and does not answer PING"))
+            self._end(FeedEnd(UNAVAILABLE, "the server is silent and does not answer PING"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._have :]
@@ -222,9 +234,9 @@ class H2Feed(asyncio.BufferedProtocol):
             pool = self._pool if len(self._out) == OUT else None
             full = not self.inbox.put(self.slot, Packed(self._out, self._ends[:n].copy(), pool))
         need = max(OUT, int(state[L.D_NEED]) - done + PAD)
-        if need > LARGEST and not self.ended.done():
+        if need > self._largest and not self.ended.done():
             state[L.D_OUT], state[L.D_MSGS], state[L.D_NEED] = 0, 0, 0
-            self._end(FeedEnd(UNKNOWN, f"a message of {need} bytes is announced; no TiKV sends more than {LARGEST}"))
+            self._end(FeedEnd(UNKNOWN, f"a message of {need} bytes is announced; no server sends more than {self._largest}"))
             return
         if n or need > len(self._out):
             fresh = self._pool.popleft() if need == OUT and self._pool else np.empty(need, np.uint8)
@@ -272,10 +284,10 @@ class H2Feed(asyncio.BufferedProtocol):
         elif kind in (Frame.HEADERS, Frame.CONTINUATION):
             self._header_block(kind, flags, payload)
         elif kind == Frame.RST_STREAM:
-            self._end(FeedEnd(UNAVAILABLE, f"the store reset the stream with HTTP/2 code {int.from_bytes(payload, 'big')}"))
+            self._end(FeedEnd(UNAVAILABLE, f"the server reset the stream with HTTP/2 code {int.from_bytes(payload, 'big')}"))
         elif kind == Frame.GOAWAY:
             code, text = int.from_bytes(payload[4:8], "big"), payload[8:].decode(errors="replace")
-            self._end(FeedEnd(UNAVAILABLE, f"the store closes the connection with HTTP/2 code {code} {text}".rstrip()))
+            self._end(FeedEnd(UNAVAILABLE, f"the server closes the connection with HTTP/2 code {code} {text}".rstrip()))
 
     def _settings(self, payload: bytes) -> None:
         for key, value in struct.iter_unpack(">HI", payload):
@@ -311,8 +323,9 @@ class H2Feed(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------ requests
 
-    def send(self, request: bytes) -> None:
-        """Queue a request. It waits for the peer's flow control."""
+    def send(self, request: bytes, *, last: bool = False) -> None:
+        """Queue a request. It waits for the peer's flow control. `last`: none comes after it."""
+        self._no_more = last
         self._to_send.append(struct.pack(">BI", 0, len(request)) + request)
         self._pump()
 
@@ -322,7 +335,8 @@ class H2Feed(asyncio.BufferedProtocol):
             k = min(len(message), self._peer_frame, self._window[0], self._window[1])
             if k <= 0:
                 return
-            self._transport.write(frame(Frame.DATA, 0, 1, message[:k]))
+            ends = END_STREAM if self._no_more and len(self._to_send) == 1 and k == len(message) else 0
+            self._transport.write(frame(Frame.DATA, ends, 1, message[:k]))
             self._window[0] -= k
             self._window[1] -= k
             if k == len(message):
@@ -348,16 +362,22 @@ class H2Feed(asyncio.BufferedProtocol):
 
 
 async def connect(
-    address: str, slot: int, inbox: Inbox, method: Method = Method.V2, security: Security | None = None, window: int = WINDOW
+    address: str,
+    slot: int,
+    inbox: Receiver,
+    method: Call = Method.V2,
+    security: Security | None = None,
+    window: int = WINDOW,
+    largest: int = LARGEST,
 ) -> H2Feed:
-    """Open a stream to the store at `host:port`. Raises ConfigError, OSError (including TimeoutError; ssl.SSLError if TLS fails)."""
+    """Open a stream to the server at `host:port`. Raises ConfigError, OSError (including TimeoutError; ssl.SSLError if TLS fails)."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     loop = asyncio.get_running_loop()
     context = security.context() if security is not None else None
 
     def make() -> H2Feed:
-        return H2Feed(slot, inbox, address, method, secure=context is not None, window=window)
+        return H2Feed(slot, inbox, address, method, secure=context is not None, window=window, largest=largest)
 
     tls: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": host}
     try:

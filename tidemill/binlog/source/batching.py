@@ -1,0 +1,249 @@
+"""The rows of transactions → RAW_CHANGE batches, by the kernels of `tidemill.kernels.binlog`. Pure.
+
+Reference: `tidemill.binlog.records`, which also reads what the kernels leave to it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.binlog.blocks import Array, Binlogs
+from tidemill.binlog.records import ROW_ID, Record
+from tidemill.changelog.log_format import MAX_BATCH_ROWS
+from tidemill.changelog.spread import RECORD_PREFIX, Layout, home_of
+from tidemill.events import RAW_CHANGE, Op
+from tidemill.kernels.binlog import layout as L
+from tidemill.kernels.binlog.gather import G_WORDS, gather
+from tidemill.kernels.binlog.records import records
+from tidemill.kernels.receive.layout import address
+from tidemill.tidb.rows.cells import Family, family
+from tidemill.tidb.schema.codes import HandleKind
+from tidemill.tidb.schema.model import TableInfo
+
+MAX_BATCH_BYTES = 256 << 20
+"""Bytes of keys and values of a batch, at most; one row may be larger."""
+FIRST_STEPS, FIRST_KEYS, KEPT_KEYS = 8192, 1 << 20, 64 << 20
+"""Room for changes, and for bytes of keys: at first, and as much as is kept after a large transaction."""
+
+Changes = tuple[tuple[int, pa.RecordBatch], ...]
+"""Partitions of the log, and changes for them, in commit order."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """How the kernel reads a table: `TABLE` and `PART` of its layout."""
+
+    table_id: int
+    physical_id: int
+    kind: int
+    column: int = 0
+    parts: tuple[tuple[int, bool], ...] = ()
+
+    @classmethod
+    def of(cls, table_id: int, info: TableInfo) -> KnownTable:
+        """Return how the rows of a table that the log keeps are read."""
+        index, physical = info.primary_index, info.physical_ids[0]
+        if info.handle_kind is not HandleKind.COMMON or index is None:
+            return cls(table_id, physical, L.T_NUMBER, info.pk_column.id if info.pk_column is not None else ROW_ID)
+        parts = tuple((column.id, family(column) is Family.DURATION) for column in info.index_columns(index))
+        return cls(table_id, physical, L.T_COMMON if len(parts) <= L.MOST_PARTS else L.T_TWIN, 0, parts)
+
+    @classmethod
+    def left_out(cls, table_id: int) -> KnownTable:
+        """A table whose rows the log does not keep."""
+        return cls(table_id, 0, L.T_LEFT_OUT)
+
+
+class KnownTables:
+    """The tables whose rows can be read."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, KnownTable] = {}
+        self._lay_out()
+
+    def forget(self) -> None:
+        """Forget all: a DDL changed some of them."""
+        self._tables.clear()
+        self._lay_out()
+
+    def add(self, table: KnownTable) -> None:
+        """Add a table."""
+        self._tables[table.table_id] = table
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Write the arrays that the kernel reads."""
+        self.ids = sorted(self._tables)
+        ordered = [self._tables[table_id] for table_id in self.ids]
+        self.parts: Array = np.array([part for one in ordered for part in one.parts], L.PART)
+        self.table: Array = np.zeros(len(ordered), L.TABLE)
+        first = 0
+        for row, one in zip(self.table, ordered, strict=True):
+            row["id"], row["physical"], row["column"], row["kind"] = one.table_id, one.physical_id, one.column, one.kind
+            row["first"], row["parts"] = first, len(one.parts)
+            first += len(one.parts)
+
+
+class Stop(Enum):
+    """Why not all transactions were read."""
+
+    UNKNOWN_TABLE = L.UNKNOWN_TABLE
+    REFERENCE = L.TWIN
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """What was read: transactions before `end`, and why no more of them were; None: all were. `table_id`: of UNKNOWN_TABLE, which."""
+
+    changes: Changes
+    end: int
+    stop: Stop | None
+    table_id: int = 0
+
+
+@dataclass(slots=True)
+class _Room:
+    """Memory that the kernel writes to."""
+
+    steps: Array = field(default_factory=lambda: np.empty(FIRST_STEPS, L.STEP))
+    order: Array = field(default_factory=lambda: np.empty(2 * FIRST_STEPS, np.int64))
+    keys: Array = field(default_factory=lambda: np.empty(FIRST_KEYS, np.uint8))
+
+    def grow(self) -> None:
+        """Double it."""
+        self.steps, self.order = np.empty(2 * len(self.steps), L.STEP), np.empty(2 * len(self.order), np.int64)
+        self.keys = np.empty(2 * len(self.keys), np.uint8)
+
+
+class Batcher:
+    """Reads transactions; uses its memory again."""
+
+    def __init__(self) -> None:
+        self._room = _Room()
+        self._seen: Array = np.zeros(2 * L.SEEN, np.int64)
+        self._words: Array = np.zeros(L.W_WORDS, np.int64)
+
+    def read(self, binlogs: Binlogs, begin: int, tables: KnownTables, layout: Layout) -> Batched:
+        """Read transactions from place `begin` on; none of them may be a DDL."""
+        words, changes = self._words, list[tuple[int, pa.RecordBatch]]()
+        words[L.W_HEAD] = begin
+        while True:
+            code = self._records(binlogs, tables)
+            changes += self._changes(tables, layout)
+            if code != L.GROW:
+                break
+            if not words[L.W_STEPS]:
+                self._room.grow()
+        if len(self._room.keys) > KEPT_KEYS:
+            self._room = _Room()
+        end = int(words[L.W_HEAD])
+        return Batched(tuple(changes), end, None if code == L.DONE else Stop(code), int(words[L.W_TABLE]))
+
+    def _records(self, binlogs: Binlogs, tables: KnownTables) -> int:
+        words, room = self._words, self._room
+        words[[L.W_STEPS, L.W_KEYS, L.W_ORDER]] = 0
+        return int(
+            records(
+                address(binlogs.heads), len(binlogs), address(tables.table), len(tables.table), address(tables.parts), address(self._seen),
+                address(room.steps), len(room.steps), address(room.keys), len(room.keys), address(room.order), address(words),
+            )
+        )  # fmt: skip
+
+    def _changes(self, tables: KnownTables, layout: Layout) -> Iterator[tuple[int, pa.RecordBatch]]:
+        order = self._room.order[: self._words[L.W_ORDER]]
+        if not len(order):
+            return
+        homes = self._homes(order, tables, layout)
+        for partition in np.unique(homes).tolist():
+            for part in _pieces(self._room.steps, order[homes == partition]):
+                yield partition, _gathered(self._room.steps, part)
+
+    def _homes(self, order: Array, tables: KnownTables, layout: Layout) -> Array:
+        """Return the partition of each change."""
+        places = self._room.steps["table"][order]
+        homes: Array = np.array([home_of(table_id, layout) for table_id in tables.ids])[places]
+        for split in layout.split_tables:
+            if split.table_id in tables.ids:
+                for i in np.flatnonzero(places == tables.ids.index(split.table_id)).tolist():
+                    step = self._room.steps[order[i]]
+                    handle = ctypes.string_at(int(step["key"]) + RECORD_PREFIX, int(step["key_len"]) - RECORD_PREFIX)
+                    homes[i] = split.partition_of(handle)
+        return homes
+
+
+def _pieces(steps: Array, order: Array) -> Iterator[Array]:
+    """Cut changes into batches."""
+    sizes = sum(np.maximum(steps[name][order], 0).astype(np.int64) for name in ("key_len", "new_len", "old_len"))
+    ends = np.cumsum(sizes)
+    at = 0
+    while at < len(order):
+        limit = (int(ends[at - 1]) if at else 0) + MAX_BATCH_BYTES
+        end = min(at + MAX_BATCH_ROWS, max(at + 1, int(np.searchsorted(ends, limit, "right"))))
+        yield order[at:end]
+        at = end
+
+
+def _gathered(steps: Array, order: Array) -> pa.RecordBatch:
+    """Return the changes at some places as a batch."""
+    count, order = len(order), np.ascontiguousarray(order)
+    lengths = [steps[name][order].astype(np.int64) for name in ("key_len", "new_len", "old_len")]
+    numbers: list[Array] = [np.empty(count, kind) for kind in (np.int64, np.uint8, np.int64, np.int64)]
+    offsets: list[Array] = [np.zeros(count + 1, np.int32) for _ in lengths]
+    data: list[Array] = [np.empty(max(1, int(np.maximum(one, 0).sum())), np.uint8) for one in lengths]
+    bits: list[Array] = [np.zeros(count // 8 + 1, np.uint8) for _ in lengths]
+    words = np.array(
+        [
+            *map(address, numbers), address(offsets[0]), address(data[0]), address(offsets[1]), address(data[1]), address(bits[1]),
+            address(offsets[2]), address(data[2]), address(bits[2]),
+        ]
+    )  # fmt: skip
+    assert len(words) == G_WORDS
+    gather(address(steps), address(order), count, address(words))
+    columns = [
+        pa.Array.from_buffers(one.type, count, [None, pa.py_buffer(values)], 0) for one, values in zip(RAW_CHANGE, numbers, strict=False)
+    ]
+    for i, length in enumerate(lengths):
+        missing = int((length < 0).sum())
+        there = pa.py_buffer(bits[i]) if missing else None
+        columns.append(pa.Array.from_buffers(pa.binary(), count, [there, pa.py_buffer(offsets[i]), pa.py_buffer(data[i])], missing))
+    return pa.RecordBatch.from_arrays(columns, schema=RAW_CHANGE)
+
+
+def batched(start_ts: int, commit_ts: int, tables: Mapping[KnownTable, Iterable[Record]], layout: Layout) -> Changes:
+    """Return the changes of one transaction as the reference read them: the records of each table are sorted by key."""
+    found: dict[int, list[tuple[int, Record]]] = {}
+    for table in sorted(tables, key=lambda one: one.physical_id):
+        split, home = layout.split_of(table.table_id), home_of(table.table_id, layout)
+        for record in tables[table]:
+            partition = home if split is None else split.partition_of(record.key[RECORD_PREFIX:])
+            found.setdefault(partition, []).append((table.physical_id, record))
+    return tuple((partition, batch) for partition in sorted(found) for batch in _batches(start_ts, commit_ts, found[partition]))
+
+
+def _batches(start_ts: int, commit_ts: int, rows: Sequence[tuple[int, Record]]) -> Iterator[pa.RecordBatch]:
+    at = size = 0
+    for end, (_, record) in enumerate(rows):
+        size += len(record.key) + len(record.new or b"") + len(record.old or b"")
+        if end > at and (size > MAX_BATCH_BYTES or end - at == MAX_BATCH_ROWS):
+            yield _batch(start_ts, commit_ts, rows[at:end])
+            at, size = end, 0
+    yield _batch(start_ts, commit_ts, rows[at:])
+
+
+def _batch(start_ts: int, commit_ts: int, rows: Sequence[tuple[int, Record]]) -> pa.RecordBatch:
+    columns = {
+        "table_id": [physical for physical, _ in rows],
+        "op": [int(Op.DELETE if record.new is None else Op.PUT) for _, record in rows],
+        "start_ts": [start_ts] * len(rows),
+        "commit_ts": [commit_ts] * len(rows),
+        "key": [record.key for _, record in rows],
+        "value": [record.new for _, record in rows],
+        "old_value": [record.old for _, record in rows],
+    }
+    return pa.record_batch(columns, schema=RAW_CHANGE)

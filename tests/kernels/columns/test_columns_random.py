@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import pytest
 from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
 from tests.support.schema.tables import column, table
 from tidemill.errors import MalformedBytes, MalformedRow
-from tidemill.kernels.columns import ColumnBuilder, ColumnProgram
+from tidemill.kernels.columns import CHANGES, ColumnBuilder, ColumnProgram, ObjectBuilder, ObjectProgram
 from tidemill.kernels.columns import layout as C
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
@@ -22,6 +23,7 @@ from tidemill.tidb.columns.forms import TimeAs
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import pack_row, stored_bytes
 from tidemill.tidb.schema.codes import MySQLType as T
+from tidemill.tidb.types.jsonbin import encode_json
 from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
@@ -174,3 +176,75 @@ def test_a_builder_needs_programs_alike() -> None:
     tables = [table([column(tp)]) for tp in (T.LONG, T.VARCHAR)]
     with pytest.raises(ValueError, match="same types"):
         ColumnBuilder([ColumnProgram(TableProgram("s", "t", info)) for info in tables])
+
+
+# JSON objects
+
+
+def objects(builder: ObjectBuilder, records: Sequence[RawRecord]) -> list[tuple[str, str | None, str | None]]:
+    """What the builder makes of rows."""
+    rows, _keep = row_array(records)
+    found = []
+    for batch in builder.build(rows):
+        for one in batch.columns:
+            one.validate(full=True)
+        found += zip((CHANGES[c] for c in batch.changes), *(one.to_pylist() for one in batch.columns), strict=True)
+    return found
+
+
+def wanted_objects(programs: Sequence[ObjectProgram], records: Sequence[RawRecord]) -> list[tuple[str, str | None, str | None]]:
+    found = []
+    for record in records:
+        plain = programs[record.table].plain
+        texts = [None if i is None else plain.read(record.key, i).decode("utf-8", "replace") for i in (record.old_value, record.value)]
+        name = "delete" if record.value is None else "insert" if record.old_value is None else "update"
+        found.append((name, *texts))
+    return found
+
+
+def readable(programs: Sequence[ObjectProgram], records: Sequence[RawRecord]) -> list[RawRecord]:
+    found = []
+    for record in records:
+        try:
+            wanted_objects(programs, [record])
+        except MalformedBytes:
+            continue
+        found.append(record)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_objects_of_random_rows_of_several_tables(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(6 * SCALE):
+        style = rng.choice(list(JsonStyle))
+        programs = [ObjectProgram(TableProgram("s", f"t{i}", random_table(rng), UTC, style)) for i in range(3)]
+        builder = ObjectBuilder(programs)
+        at = [rng.randrange(3) for _ in range(60)]
+        records = readable(programs, [random_record(rng, programs[i].table.info, i) for i in at])
+        assert objects(builder, records) == wanted_objects(programs, records)
+        assert builder.slow_rows == 0
+        for one in records[:20]:
+            record = broken(rng, one)
+            if readable(programs, [record]):
+                assert objects(builder, [record]) == wanted_objects(programs, [record])
+            else:
+                with pytest.raises(MalformedBytes):
+                    objects(builder, [record])
+
+
+def test_objects_are_json() -> None:
+    info = table(
+        [
+            *(column(T.LONG, name="id"), column(T.VARCHAR, name='q"'), column(T.NEWDECIMAL, name="n", Flen=9, Decimal=2)),
+            *(column(T.ENUM, name="e", Elems=['a"', "b"]), column(T.BLOB, name="b"), column(T.JSON, name="j")),
+        ],
+        pk_is_handle=True,
+    )
+    stored = {i: stored_bytes(info.columns[i - 1], p) for i, p in ((2, b"x\ny"), (3, "-1.50"), (4, 1), (5, b"\0\1"))}
+    stored[6] = encode_json({"a": [1, None]})
+    (got,) = objects(
+        ObjectBuilder([ObjectProgram(TableProgram("s", "t", info))]), [RawRecord(record_key(100, 7), pack_row(stored), None, 1, 2, 0)]
+    )
+    assert got[:2] == ("insert", None)
+    assert json.loads(got[2] or "") == {"id": 7, 'q"': "x\ny", "n": "-1.50", "e": 'a"', "b": "AAE=", "j": {"a": [1, None]}}

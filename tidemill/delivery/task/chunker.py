@@ -65,7 +65,7 @@ class Chunker:
         *,
         whole_transactions: bool = True,
     ) -> None:
-        """`whole_transactions`: a chunk ends where a transaction does, and one that is larger than a chunk comes in passes, see `_passes`."""
+        """`whole_transactions`: a chunk ends where a transaction does, and a larger one comes in passes, see `_passes`."""
         self._whole = whole_transactions
         self._sources, self._routing, self._owned = sources, routing, owned
         self._max_rows, self._max_bytes = max_rows, max_bytes

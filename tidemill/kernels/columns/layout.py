@@ -28,8 +28,25 @@ COLUMN_BYTES = 64
 ABSENT_NULL = -1
 ABSENT_SLOW = -2  # falls back to the reference
 
-# Words (int64) of a program.
-(P_COLUMNS, P_COUNT, P_POOL) = range(3)
+# Words (int32) of a column in a program of JSON objects: one cache line, too.
+(
+    J_SLOT,
+    J_FORM,
+    J_STORED,
+    J_FSP,
+    J_HEAD,  # what stands before the value: `,"name":`
+    J_HEAD_LEN,
+    J_QUOTE,  # 1: the value has quotation marks
+    J_ABSENT,  # the whole value in a row that is older than the column
+    J_ABSENT_LEN,
+    J_MEMBERS,
+    J_MEMBER_COUNT,
+) = range(11)
+J_PLAIN, J_TEXT, J_BASE64, J_ENUM, J_SET = range(5)
+"""Forms of such a value. J_PLAIN: by its ValueOp."""
+
+# Words (int64) of a program. P_FIXED: most bytes of an object besides its values.
+(P_COLUMNS, P_COUNT, P_POOL, P_FIXED) = range(4)
 PROGRAM_WORDS = 4
 PROGRAM_BYTES = 8 * PROGRAM_WORDS
 
@@ -56,7 +73,8 @@ OUT_BYTES = 8 * OUT_WORDS
     ST_STRICT,  # 1: a value that its type cannot have falls back to the reference, which refuses it
     ST_COLUMN,  # of outcome GROW: which column needs room
     ST_NEED,  # ... and how many bytes in all
-) = range(11)
+    ST_TABLES,  # address: int32, the number of the table; of objects only
+) = range(12)
 STATE_WORDS = 16
 
 DONE, GROW, SLOW, FULL = range(4)

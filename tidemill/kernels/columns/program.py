@@ -52,7 +52,9 @@ class ColumnProgram:
         op = self.table.ops[slot]
         assert op is not ValueOp.UNKNOWN, "column_type refuses types that are not known"
         absent, absent_len = self._absent(at)
-        members, longest = self._members(kind.form, column)
+        members, longest = 0, 0
+        if kind.form in (Form.ENUM, Form.SET):
+            members, longest = members_of(self._pool, column.elems, is_enum=kind.form is Form.ENUM)
         words = [slot, kind.form, kind.width, op, fsp, 10 ** (6 - fsp), scale, digits, absent, absent_len]
         words += [members, len(column.elems), _PLAIN_ROOM + longest]
         return words + [0] * (COLUMN_WORDS - len(words))
@@ -65,19 +67,18 @@ class ColumnProgram:
             return 0, ABSENT_SLOW  # the reference raises the error for such a row
         return (0, ABSENT_NULL) if found is None else self._pool.add(found)
 
-    def _members(self, form: Form, column: ColumnInfo) -> tuple[int, int]:
-        """The offset of the table of an ENUM's or SET's elements, and the most bytes of a value."""
-        if form not in (Form.ENUM, Form.SET):
-            return 0, 0
-        texts = [elem.encode("utf-8", "surrogateescape") for elem in column.elems]
-        longest = sum(len(text) + 1 for text in texts)
-        if form is Form.ENUM:
-            texts = [b"", *texts]
-        at, pairs = 8 * len(texts), []
-        for text in texts:
-            pairs += [at, len(text)]
-            at += len(text)
-        return self._pool.add(np.array(pairs, np.int32).tobytes() + b"".join(texts))[0], longest
+
+def members_of(pool: Pool, elems: Sequence[str], *, is_enum: bool) -> tuple[int, int]:
+    """Put the table of an ENUM's or SET's elements into the pool. Returns its offset, and the most bytes of a value."""
+    texts = [elem.encode("utf-8", "surrogateescape") for elem in elems]
+    longest = sum(len(text) + 1 for text in texts)
+    if is_enum:
+        texts = [b"", *texts]
+    at, pairs = 8 * len(texts), []
+    for text in texts:
+        pairs += [at, len(text)]
+        at += len(text)
+    return pool.add(np.array(pairs, np.int32).tobytes() + b"".join(texts))[0], longest
 
 
 def program_words(programs: Sequence[ColumnProgram]) -> npt.NDArray[np.int64]:

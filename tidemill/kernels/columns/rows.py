@@ -118,8 +118,8 @@ def take_back(outs, count, r, images):
 def column_rows(i, n, rows, tables, programs, T, S, st):
     """Write rows i to n - 1; returns the row at which the call ended (see ST_OUTCOME).
 
-    rows: ROW records. tables, programs: words of both layouts, indexed by ROW.table; all programs fill the same columns. T: constant tables.
-    S: scratch. st: state.
+    rows: ROW records. tables, programs: words of both layouts, indexed by ROW.table; all programs fill the same columns. T: tables of
+    constants. S: scratch. st: state.
     """
     outs = ld64(st + 8 * C.ST_COLUMNS)
     capacity = ld64(st + 8 * C.ST_CAPACITY)

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from tidemill.delivery.task.reader import Sources, commits
 from tidemill.kernels.flow import layout as f
-from tidemill.spark.source.reading import Slice, physical_ids
+from tidemill.spark.source.reading import Slice
 
 Times = npt.NDArray[np.uint64]
 
 
 def _times(one: Slice) -> Iterator[Iterator[Times]]:
     """For each sorted source of a slice the commit_ts of its rows, batch by batch."""
-    wanted = np.array(sorted(physical_ids(one)), np.int64)
+    wanted = np.array(sorted(one.physical_ids()), np.int64)
     sources = Sources(one.chains, one.from_ts, one.to_ts)
     for number in range(len(sources)):
         yield _of_source(sources, number, wanted)

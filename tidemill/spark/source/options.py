@@ -1,4 +1,4 @@
-"""The options of a DataFrame: names in any case, with `_` and `-` as one likes; one that does not exist is refused with the nearest name."""
+"""The options of a DataFrame: names in any case, with or without `_` and `-`; one that does not exist is refused with the nearest name."""
 
 from __future__ import annotations
 

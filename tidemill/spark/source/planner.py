@@ -14,13 +14,14 @@ from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.log_format import Interval
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs.coverage import CoverageCheck
+from tidemill.delivery.inputs.log_source import count_rows
 from tidemill.delivery.plan import MAX_BATCH_BYTES, PartitionInput, chains_of, end_by_size
 from tidemill.errors import SchemaChanged, SchemaError, StartTsOutOfLog
 from tidemill.rules.names import nearest
 from tidemill.spark.source.frame import TableFrame
 from tidemill.spark.source.limits import end_by_rows, holds_rows
 from tidemill.spark.source.options import EARLIEST, LATEST, Options, Policy
-from tidemill.spark.source.reading import Slice, TableToRead, packed
+from tidemill.spark.source.reading import Packed, Slice, TableToRead
 from tidemill.spark.source.spans import Span, partitions_of, spans
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.events import DdlEvent
@@ -44,6 +45,7 @@ class Planner:
         self._history: SchemaHistory | None = None
         self._coverage = CoverageCheck(self.reader.identity_now, self.wants, lambda: imports.noted(self.reader.storage))
         self._filter = options.filter()
+        self._packs: dict[tuple[int, int, bool], Packed] = {}
         self._kept: tuple[frozenset[str] | None, frozenset[str] | None] = None, None
 
     def keep_only(self, databases: frozenset[str] | None, tables: frozenset[str] | None) -> None:
@@ -220,12 +222,19 @@ class Planner:
         """What tasks read of (from_ts, to_ts]: each slice is of one log partition, and of one version of each table."""
         for span in self.spans(from_ts, to_ts):
             for p, versions in partitions_of(self.reader.identity, span).items():
-                tables = packed([TableToRead(one, tuple(frame.columns_in(one)) if frame is not None else ()) for one in versions])
+                tables = tuple(self._packed(one, frame) for one in versions)
                 for chains, begin, end in self._divided(self.reader.chain(p, span.from_ts, span.to_ts), span):
-                    yield Slice(chains, begin, end, tables, span.style)
+                    if not self.reader.storage.local or count_rows(chains, begin, end):
+                        yield Slice(chains, begin, end, tables, span.style)
         ts = self._snapshot_in(from_ts, to_ts) if with_snapshot else 0
         if ts:
             yield from self._snapshot_slices(ts, frame)
+
+    def _packed(self, version: TableVersion, frame: TableFrame | None) -> Packed:
+        key = version.table_id, version.from_ts, frame is None
+        if key not in self._packs:
+            self._packs[key] = Packed.of(TableToRead(version, tuple(frame.columns_in(version)) if frame is not None else ()))
+        return self._packs[key]
 
     def _divided(self, intervals: Sequence[Interval], span: Span) -> Iterator[tuple[tuple[tuple[str, ...], ...], int, int]]:
         """A chain, in pieces of about SLICE_BYTES: the files and the interval of each."""
@@ -254,10 +263,8 @@ class Planner:
             version = tables.get(table_id)
             if version is None or not self.wants(version) or not files:
                 continue
-            columns = tuple(frame.columns_in(version)) if frame is not None else ()
-            table = packed([TableToRead(version, columns)])
             for file in files:
-                yield Slice(((file,),), ts - 1, ts, table, style)
+                yield Slice(((file,),), ts - 1, ts, (self._packed(version, frame),), style)
 
 
 def changed_at(error: SchemaChanged) -> int:

@@ -213,9 +213,10 @@ class _Live:
         end = min(resolved, *(one for one in (target, self._options.end) if one is not None), resolved)
         if end <= begin:
             return begin
-        if self.frame is not None and (changed := self.planner.next_change(self.frame, begin, end)) is not None:
+        changed = self.planner.next_change(self.frame, begin, end) if self.frame is not None else None
+        if changed is not None:
             end = changed_at(changed)
-            if end <= begin:
+            if end <= begin or not self.planner.holds_rows(begin, end):
                 raise changed
         max_rows, max_bytes = (self._options.max_rows, self._options.max_bytes) if limited else (0, 0)
         end = self.planner.end_of_batch(begin, end, max_rows=max_rows, max_bytes=max_bytes)

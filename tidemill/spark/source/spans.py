@@ -32,7 +32,7 @@ def spans(history: SchemaHistory, identity: LogIdentity, from_ts: int, to_ts: in
     cuts = {*history.barriers(from_ts, to_ts), *identity.switches(from_ts, to_ts)}
     cuts |= {one.from_ts for one in identity.upstream_versions if from_ts < one.from_ts <= to_ts}
     last: Span | None = None
-    last_layout = None
+    last_layout = identity.layout_at(from_ts)
     for begin, end in pairwise(sorted({from_ts, *(cut for cut in cuts if cut < to_ts), to_ts})):
         tables = history.snapshot(begin).tables.values()
         found = tuple(version for version in tables if version.physical_ids and wants(version))

@@ -72,6 +72,12 @@ class DdlTextError(SchemaError):
     code = "TM:ErrDdlText"
 
 
+class SchemaChanged(SchemaError):
+    """A DDL has changed the columns of a table that a DataFrame is read from, in a way that `schemaChangePolicy` does not allow."""
+
+    code = "TM:ErrSchemaChanged"
+
+
 class LogError(TidemillError):
     """The change log cannot be used as requested."""
 

@@ -5,6 +5,8 @@ In: a change log and settings. Out: batches that were delivered. Read `query.py`
 The column functions (`column_functions.py`, and a module for each protocol) turn messages into rows, in Arrow batches:
 
     from tidemill.spark import from_canal, from_canal_json, from_confluent_avro, from_open_protocol
+
+`register(spark)` makes changes of TiDB readable as DataFrames, see `source/`.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
     from tidemill.spark.canal import from_canal
     from tidemill.spark.canal_json import from_canal_json
     from tidemill.spark.open_protocol import from_open_protocol
+    from tidemill.spark.source.register import register
 
-__all__ = ["from_canal", "from_canal_json", "from_confluent_avro", "from_open_protocol"]
+__all__ = ["from_canal", "from_canal_json", "from_confluent_avro", "from_open_protocol", "register"]
 
 _MODULES = {
     "from_canal": "canal",
     "from_canal_json": "canal_json",
     "from_confluent_avro": "avro",
     "from_open_protocol": "open_protocol",
+    "register": "source.register",
 }
 """Where each function is. Its module is imported when the function is asked for: PySpark and kernels take a second, and processes that only
 need Spark's settings start often."""

@@ -34,6 +34,8 @@ from tidemill.kernels.avro import encoder as avro_encoder
 from tidemill.kernels.canal import CanalRowEncoder, entry_encoder
 from tidemill.kernels.canal import encoder as canal_encoder
 from tidemill.kernels.canal.entry_encoder import CanalEntryEncoder
+from tidemill.kernels.columns import ColumnBuilder, ColumnProgram, ObjectBuilder, ObjectProgram
+from tidemill.kernels.columns import builder as column_builder
 from tidemill.kernels.decode import canal_columns
 from tidemill.kernels.load.pairs import BadAnswer, locate_pairs
 from tidemill.kernels.messages.buffer import Buffer
@@ -52,6 +54,7 @@ from tidemill.protocols.canal.arrow import event_type
 from tidemill.protocols.canal.encode import packet
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption, MessageFormat
 from tidemill.tidb.codec import encode_varint
+from tidemill.tidb.columns.forms import TimeAs
 from tidemill.tidb.datums import DatumFlag
 from tidemill.tidb.rows.cells import Family, Plain, family
 from tidemill.tidb.rows.write import pack_row, stored_bytes
@@ -202,6 +205,18 @@ def fuzz_avro(rng: random.Random, rounds: int) -> None:
     def make() -> tuple[Sequence[TableProgram], list[Callable[[Any, Any], object]]]:
         programs = programs_of(rng, 2)
         return programs, [guarded(AvroRowEncoder(programs, rng.choice(MODES), [(1, 2), (3, 4)])).encode]
+
+    fuzz_encoders(rng, rounds, make)
+
+
+def fuzz_columns(rng: random.Random, rounds: int) -> None:
+    """The first program's tables alone are read: a builder of columns has one."""
+
+    def make() -> tuple[Sequence[TableProgram], list[Callable[[Any, Any], object]]]:
+        programs = random_programs(rng, 1)
+        typed = guarded(ColumnBuilder([ColumnProgram(programs[0], time_as=rng.choice(list(TimeAs)), strict=rng.random() < 0.3)]))
+        objects = guarded(ObjectBuilder([ObjectProgram(programs[0])]))
+        return programs, [lambda rows, _: list(typed.build(rows)), lambda rows, _: list(objects.build(rows))]
 
     fuzz_encoders(rng, rounds, make)
 
@@ -371,6 +386,7 @@ FAMILIES: dict[str, Callable[[random.Random, int], None]] = {
     "open": fuzz_open,
     "texts": fuzz_texts,
     "avro": fuzz_avro,
+    "columns": fuzz_columns,
     "canal": fuzz_canal,
     "canal-read": fuzz_canal_read,
     "receive": fuzz_receive,
@@ -381,6 +397,7 @@ def main(name: str, seed: str, rounds: int) -> None:
     Buffer.room = staticmethod(guarded_array)
     for module in (open_encoder, text_encoder, avro_encoder, canal_encoder, entry_encoder):
         module._FIRST_SIZE = FIRST_ROOM
+    column_builder._FIRST_ROOM = 0
     FAMILIES[name](random.Random(f"{name} {seed}"), rounds)
 
 

@@ -62,7 +62,11 @@ class Chunker:
         owned: npt.NDArray[np.uint8],
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
+        *,
+        whole_transactions: bool = True,
     ) -> None:
+        """`whole_transactions`: a chunk ends where a transaction does, and a larger one comes in passes, see `_passes`."""
+        self._whole = whole_transactions
         self._sources, self._routing, self._owned = sources, routing, owned
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._rows = np.zeros(max_rows, ROW)
@@ -79,7 +83,7 @@ class Chunker:
             n, stop = self._fill()
             if n == 0:
                 return
-            if stop is Stop.FULL and unfinished(len(self._sources), self._sources.address, self._rows.ctypes.data, n):
+            if self._whole and stop is Stop.FULL and unfinished(len(self._sources), self._sources.address, self._rows.ctypes.data, n):
                 begin = transaction_begin(self._rows.ctypes.data, n)
                 if begin == 0:
                     yield from self._passes(n)

@@ -18,13 +18,11 @@ from tidemill.kernels.intrinsics import (
     f32_bits,
     f64_bits,
     jit,
-    ld8,
     ld32s,
     ld64,
     ldu64,
     memcpy,
     memmove,
-    mulhi,
     put,
     put_exact_source,
     spliced,
@@ -33,8 +31,8 @@ from tidemill.kernels.intrinsics import (
     st32,
     st64,
 )  # fmt: skip
-from tidemill.kernels.write.numbers import bad_width, be_n, bytes_of_digits, decimal_size, float_of, int_of, uint_of
-from tidemill.kernels.write.tables import O_POWER
+from tidemill.kernels.write.numbers import bad_width, float_of, int_of, uint_of
+from tidemill.kernels.write.unscaled import unscaled
 from tidemill.kernels.write.values import w_plain, w_vector
 
 U0, U1, U2, U4, U7, U8, U9 = (np.uint64(i) for i in (0, 1, 2, 4, 7, 8, 9))
@@ -47,9 +45,6 @@ U7F, U56, TOP_BIT = np.uint64(0x7F), np.uint64(56), np.uint64(0x80)
 FLOAT_SPECIAL, DOUBLE_SPECIAL = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
 SHORT_TEXT = 64  # a shorter text has one byte of length
 TEXT_GAP = 16  # a vector's text is first written this far after its place
-NARROW_DIGITS = 18  # decimals of this many digits fit into an int64
-MIDDLE_DIGITS = 38  # ... into 128 bits
-WIDE_DIGITS = 76  # ... into 256 bits
 
 
 @jit
@@ -155,32 +150,6 @@ def w_narrow(p, v):
 
 
 @jit
-def add_digits(limbs, count, power, w):
-    """Set limbs = limbs * power + w, the lowest limb first."""
-    carry = w
-    for i in range(count):
-        limb = ldu64(limbs + 8 * i)
-        low = limb * power
-        high = mulhi(limb, power)
-        low = low + carry
-        if low < carry:
-            high = high + U1
-        st64(limbs + 8 * i, low)
-        carry = high
-
-
-@jit
-def negate(limbs, count):
-    """Negate the limbs (two's complement)."""
-    carry = U1
-    for i in range(count):
-        limb = ~ldu64(limbs + 8 * i) + carry
-        if limb != U0:
-            carry = U0
-        st64(limbs + 8 * i, limb)
-
-
-@jit
 def w_wide(p, limbs, count):
     """Write limbs as one number, big-endian, in as few bytes as hold it."""
     top = count - 1
@@ -202,50 +171,10 @@ def w_wide(p, limbs, count):
 @jit
 def w_unscaled(T, p, a, n, scale, S):
     """Write a stored decimal of `scale` digits of fraction as its unscaled number. S: 32 bytes of scratch."""
-    if decimal_size(a, n) != n:
+    limbs, v = unscaled(T, a, n, scale, S)
+    if limbs < 0:
         return -1
-    digits = ld8(a)
-    fraction = ld8(a + 1)
-    if fraction != scale or digits > WIDE_DIGITS:
-        return -1
-    whole = digits - fraction
-    a += 2
-    negative = (ld8(a) >> 7) ^ 1
-    invert = as_u(-negative)  # all ones: every byte is inverted
-    flip = TOP_BIT  # the first byte's top bit is inverted too
-    lead = as_i(as_u(whole) % U9)
-    left = digits
-    group = lead if lead else min(left, 9)
-    narrow = digits <= NARROW_DIGITS
-    limbs = 2 if digits <= MIDDLE_DIGITS else 4
-    x = U0
-    if not narrow:
-        for i in range(limbs):
-            st64(S + 8 * i, U0)
-    while left > 0:
-        size = bytes_of_digits(group)
-        bits = as_u(8 * size)
-        w = (be_n(a, size) ^ invert ^ (flip << (bits - U8))) & ((U1 << bits) - U1)
-        flip = U0
-        a += size
-        power = ldu64(T + O_POWER + 8 * group)
-        if w >= power:
-            return -1
-        if narrow:
-            x = x * power + w
-        else:
-            add_digits(S, limbs, power, w)
-        left -= group
-        # Groups of nine digits begin at the point: the rests stand before the first group and after the last.
-        group = min(left, 9)
-        if left > fraction:
-            group = 9
-    if narrow:
-        v = as_i(x)
-        return w_narrow(p, -v if negative else v)
-    if negative:
-        negate(S, limbs)
-    return w_wide(p, S, limbs)
+    return w_narrow(p, v) if limbs == 0 else w_wide(p, S, limbs)
 
 
 # ------------------------------------------------------------------ members

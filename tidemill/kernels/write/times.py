@@ -79,14 +79,8 @@ def w_datetime(T, p, u, fsp):
 
 
 @jit
-def zone_shift(u, zone):
-    """Convert a packed UTC time to local time; -1 outside the zone's table. The time must be in the calendar.
-
-    zone: count, first and last second that the table covers, then (second from which it holds, offset) pairs, sorted.
-    """
-    v = u >> 24
-    ymd = v >> 17
-    hms = v & 0x1FFFF
+def days_of(ymd):
+    """Return the days since 1970-01-01 of a date in the calendar (the upper bits of a packed time)."""
     months = ymd >> 5
     day = ymd & 31
     year = months // 13
@@ -95,8 +89,18 @@ def zone_shift(u, zone):
     era = y // 400
     of_era = y - era * 400
     day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + day_of_year - 719468
-    second = days * 86400 + (hms >> 12) * 3600 + ((hms >> 6) & 63) * 60 + (hms & 63)
+    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + day_of_year - 719468
+
+
+@jit
+def zone_shift(u, zone):
+    """Convert a packed UTC time to local time; -1 outside the zone's table. The time must be in the calendar.
+
+    zone: count, first and last second that the table covers, then (second from which it holds, offset) pairs, sorted.
+    """
+    v = u >> 24
+    hms = v & 0x1FFFF
+    second = days_of(v >> 17) * 86400 + (hms >> 12) * 3600 + ((hms >> 6) & 63) * 60 + (hms & 63)
     if second < ld64(zone + 8) or second > ld64(zone + 16):
         return -1
     low = 0

@@ -39,9 +39,10 @@ class RowReader:
     @property
     def absent(self) -> tuple[Cell, ...]:
         """The cell of each column in a row that is older than the column. Raises MalformedRow."""
-        return tuple(self._absent(column) for column in self._columns)
+        return tuple(self.absent_of(column) for column in self._columns)
 
-    def _absent(self, column: ColumnInfo) -> Cell:
+    def absent_of(self, column: ColumnInfo) -> Cell:
+        """Return the cell of a column in a row that is older than the column. Raises MalformedRow."""
         with self._naming(column):
             return self._missing_cell(column)
 

@@ -1,0 +1,157 @@
+"""What a DataFrame has of a change log: typed columns, JSON, raw changes; pushed filters; what is not there."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThanOrEqual
+from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
+
+from tests.support.changelog.logs import golden, golden_log
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.spark.frames import read, source
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import ConfigError, SchemaError, StartTsOutOfLog
+from tidemill.tso import when
+
+ORDERS = "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(12,2), at TIMESTAMP NULL, t TIME)"
+
+
+def struct(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[int]]:
+    """A log of four transactions, with a ts past each."""
+    sql = SqlLog(ORDERS, "CREATE TABLE o (a INT)")
+    ends = [
+        sql.run("INSERT INTO t VALUES (1, 'a', 1.5, '2026-01-02 03:04:05', '-12:00:01'), (2, 'b', NULL, NULL, NULL)"),
+        sql.run("UPDATE t SET price = 3 WHERE id = 1"),
+        sql.run("INSERT INTO o VALUES (7)"),
+        sql.run("DELETE FROM t WHERE id = 2"),
+    ]
+    return sql.write(tmp_path_factory.mktemp("made") / "log", partitions=2), ends
+
+
+def test_typed_columns(made: tuple[str, list[int]]) -> None:
+    log, ends = made
+    rows = read(log, table="APP.T")
+    assert [(r["id"], r["_change_type"], r["price"]) for r in rows] == [
+        (1, "insert", Decimal("1.50")),
+        (2, "insert", None),
+        (1, "update_preimage", Decimal("1.50")),
+        (1, "update_postimage", Decimal("3.00")),
+        (2, "delete", None),
+    ]
+    first = rows[0]
+    assert (first["at"], first["t"]) == (dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "-12:00:01")
+    assert (first["_database"], first["_table"]) == ("app", "t")
+    assert first["_start_ts"] < first["_commit_ts"] <= ends[0]
+    assert first["_commit_timestamp"] == when(first["_commit_ts"])
+    assert rows[2]["_commit_ts"] == rows[3]["_commit_ts"]
+    (interval,) = {r["t"] for r in read(log, table="app.t", timeAs="interval", endingTs=str(ends[0])) if r["id"] == 1}
+    assert interval == -dt.timedelta(hours=12, seconds=1)
+
+
+def test_an_interval_and_pushed_filters(made: tuple[str, list[int]]) -> None:
+    log, ends = made
+    every = read(log, table="app.t")
+    assert read(log, table="app.t", startingTs=str(ends[0]), endingTs=str(ends[1])) == every[2:4]
+    pushed = read(log, GreaterThan(("_commit_ts",), ends[0]), LessThanOrEqual(("_commit_ts",), ends[1]), table="app.t")
+    assert pushed == every[2:4]
+    images = read(log, IsNotNull(("_change_type",)), In(("_change_type",), ("update_postimage", "delete")), table="app.t")
+    assert images == every[3:]
+    assert read(log, EqualTo(("_change_type",), "none"), table="app.t") == []
+    assert read(log, EqualTo(("_table",), "o"), table="app.t") == []
+    assert read(log, GreaterThan(("_commit_timestamp",), dt.datetime(2999, 1, 1, tzinfo=dt.UTC)), table="app.t") == []
+    (row,) = read(log, EqualTo(("_table",), "o"), tables="app.*")
+    assert json.loads(row["after"])["a"] == 7
+    left = GreaterThan(("price",), Decimal(1))
+    assert list(source(log, table="app.t").reader(StructType()).pushFilters([left])) == [left]
+
+
+def test_only_some_columns(made: tuple[str, list[int]]) -> None:
+    log, _ = made
+    assert list(read(log, table="app.t", columns="Price,id")[0])[:3] == ["price", "id", "_change_type"]
+    chosen = struct(_commit_ts=LongType(), id=LongType(), price=DoubleType(), none=StringType())
+    assert [list(row.values())[1:] for row in read(log, table="app.t", schema=chosen)][:2] == [[1, 1.5, None], [2, None, None]]
+    with pytest.raises(ConfigError, match=r"app\.t has no column prise; did you mean `price`\?"):
+        read(log, table="app.t", columns="prise")
+    with pytest.raises(SchemaError, match=r"app\.t as of ts \d+: column id is int32, which cannot be read as struct"):
+        read(log, table="app.t", schema=struct(id=struct(a=LongType())))
+
+
+def test_changes_of_any_table_as_json(made: tuple[str, list[int]]) -> None:
+    rows = read(made[0], tables="app.*")
+    assert Counter((r["_table"], r["_change_type"]) for r in rows) == {
+        ("t", "insert"): 2,
+        ("t", "update"): 1,
+        ("t", "delete"): 1,
+        ("o", "insert"): 1,
+    }
+    (update,) = [r for r in rows if r["_change_type"] == "update"]
+    assert json.loads(update["before"]) == {"id": 1, "name": "a", "price": "1.50", "at": "2026-01-02 03:04:05", "t": "-12:00:01"}
+    assert json.loads(update["after"])["price"] == "3.00"
+    assert {r["before"] for r in rows if r["_change_type"] == "insert"} == {None}
+    assert read(made[0], tables="other.*") == []
+
+
+def test_raw_changes(tmp_path: Path) -> None:
+    log = str(golden_log(tmp_path / "log", partitions=3, segments=4))
+    history = load_history(LogReader(log))
+    known = history.snapshot(history.resolved_ts).known_ids
+    got = Counter((r["table_id"], r["op"], r["commit_ts"], r["key"], r["value"], r["old_value"]) for r in read(log, rawChanges="true"))
+    want = Counter((c.table_id, c.op, c.commit_ts, c.key, c.value, c.old_value) for c in golden().rows if c.table_id in known)
+    assert not got - want
+    assert sum(got.values()) > 0.9 * sum(want.values()), "copies of rows that DDLs make are left out"
+
+
+def test_what_is_not_there(made: tuple[str, list[int]]) -> None:
+    log, _ = made
+    with pytest.raises(SchemaError, match=r"the log has no table app\.tt\n +Did you mean app\.t\?"):
+        read(log, table="app.tt")
+    with pytest.raises(StartTsOutOfLog, match="lies before it"):
+        read(log, table="app.t", startingTs=str(1 << 41))
+    with pytest.raises(StartTsOutOfLog, match=r"complete up to .* only, not up to endingTs"):
+        read(log, table="app.t", endingTs=str(1 << 62))
+    with pytest.raises(ConfigError, match="has the columns"):
+        read(log, tables="app.*", schema=struct(id=LongType()))
+
+
+def test_a_column_that_the_dataframe_has_too(tmp_path: Path) -> None:
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, _Table INT)")
+    log = sql.write(tmp_path / "log")
+    with pytest.raises(ConfigError, match=r"app\.t has a column _Table, which the DataFrame has too"):
+        read(log, table="app.t")
+    assert read(log, table="app.t", columns="id") == []
+
+
+def test_older_versions_are_read_into_the_newest_columns(tmp_path: Path) -> None:
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, a INT, gone INT)")
+    sql.run("INSERT INTO t VALUES (1, 5, 9)")
+    sql.run("TRUNCATE TABLE t", "INSERT INTO t VALUES (4, 4, 4)")
+    sql.run("ALTER TABLE t ADD COLUMN b VARCHAR(9) DEFAULT 'x'", "ALTER TABLE t DROP COLUMN gone")
+    sql.run("ALTER TABLE t MODIFY COLUMN a BIGINT", "ALTER TABLE t RENAME COLUMN a TO c", "INSERT INTO t VALUES (2, 1099511627776, 'y')")
+    log = sql.write(tmp_path / "log")
+    found = [(r["id"], r["c"], r["b"]) for r in read(log, table="app.t")]
+    found = sorted(set(found), key=lambda row: row[0])  # a DDL may write rows again
+    assert found == [(1, None, None), (2, 1 << 40, "y"), (4, 4, None)], "a column is followed by its id, until TRUNCATE makes another table"
+
+
+def test_every_table_of_the_golden_log(tmp_path: Path) -> None:
+    """Rows as JSON are those of TiCDC's mounter, column by column, whatever DDLs lie between them."""
+    log = str(golden_log(tmp_path / "log", partitions=3, segments=5))
+    rows = read(log, tables="*.*")
+    assert len(rows) > 1000
+    got = Counter((r["_database"], r["_table"], r["_commit_ts"], r["_change_type"]) for r in rows)
+    assert sum(got.values()) == len(rows)
+    for row in rows:
+        for image in (row["before"], row["after"]):
+            assert image is None or isinstance(json.loads(image), dict)

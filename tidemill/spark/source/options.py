@@ -1,0 +1,245 @@
+"""The options of a DataFrame: names in any case, with or without `_` and `-`; one that does not exist is refused with the nearest name."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tidemill.errors import ConfigError, TidemillError
+from tidemill.rules.names import nearest
+from tidemill.rules.table_filter import TableFilter
+from tidemill.tidb.columns.forms import TimeAs
+from tidemill.tso import LOGICAL_BITS, parse
+
+
+class Policy(enum.StrEnum):
+    """What happens where a DDL changes the columns of a table that is being read."""
+
+    FAIL = "fail"  # the query ends, and again when it is started again, until somebody accepts the new columns
+    RESTART = "restart"  # the query ends; started again, it has the new columns
+    ADD_COLUMNS = "addColumns"  # columns that are added are left out until the query is started again; other changes end it
+
+
+class Kind(enum.Enum):
+    """What a row of the DataFrame is."""
+
+    TABLE = enum.auto()  # an image of one table's row, in typed columns
+    ROWS = enum.auto()  # a change of any table, its images as JSON
+    RAW = enum.auto()  # a change as the log has it
+
+
+NAMES = (
+    *("log", "logFile", "table", "tables", "rawChanges"),
+    *("startingTs", "startingTimestamp", "endingTs", "endingTimestamp", "initialSnapshot"),
+    *("columns", "strict", "timeAs", "schemaTs", "schemaChangePolicy"),
+    *("maxBytesPerTrigger", "maxRowsPerTrigger"),
+)
+"""All options. docs/spark/source.md explains them."""
+
+EARLIEST, LATEST = "earliest", "latest"
+_SIZE = re.compile(r"(\d+)\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
+_UNITS = {"b": 0, "k": 10, "m": 20, "g": 30}
+_LAST_LOGICAL = (1 << LOGICAL_BITS) - 1
+_Word = TypeVar("_Word", bound=enum.StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A DataFrame as its user asked for it."""
+
+    log: str
+    kind: Kind
+    table: tuple[str, str] | None = None  # database and table
+    rules: tuple[str, ...] = ("*.*",)  # of the tables, where no single one is named
+    start: int | str = EARLIEST  # changes above this ts; EARLIEST, LATEST
+    end: int | None = None  # changes up to this ts; None: up to the log's end
+    schema_ts: int | None = None  # the columns are those of this ts
+    columns: tuple[str, ...] = ()  # only these; none: all
+    policy: Policy = Policy.FAIL
+    time_as: TimeAs = TimeAs.STRING
+    strict: bool = False
+    initial_snapshot: bool = False
+    max_bytes: int = 0
+    max_rows: int = 0
+
+    @property
+    def what(self) -> str:
+        """The tables, for messages."""
+        return ".".join(self.table) if self.table else ", ".join(self.rules)
+
+    def filter(self) -> TableFilter:
+        """Which tables are read, where no single one is named. Raises ConfigError."""
+        return TableFilter(self.rules, where="option tables: rule")
+
+
+def plain(name: str) -> str:
+    """A name as names are compared."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
+_BY_PLAIN = {plain(name): name for name in NAMES}
+_DDL_NAMES = ("log", "logFile", "table", "tables", "startingTs", "startingTimestamp", "endingTs", "endingTimestamp")
+_OF_DDL = {plain(name): name for name in _DDL_NAMES}
+_SPARKS = frozenset({"path", "checkpointlocation", "queryname"})
+"""Spark adds these of its own accord."""
+
+
+def parse_options(given: Mapping[str, str], *, ddl: bool = False) -> Options:
+    """Parse Spark's options. `ddl`: those of `tidemill.ddl`. Raises ConfigError naming the option, and what may stand there."""
+    names = _OF_DDL if ddl else _BY_PLAIN
+    found: dict[str, str] = {}
+    for name, text in given.items():
+        known = names.get(plain(name))
+        if known is None and plain(name) in _SPARKS:
+            continue
+        if known is None:
+            raise ConfigError(f"there is no option {name!r}", hint=_nearest(name, names))
+        if known in found:
+            raise ConfigError(f"option {known} is given twice")
+        found[known] = text.strip()
+    if ddl and "table" not in found:
+        found.setdefault("tables", "*.*")
+    return _Parser(found).options()
+
+
+def _nearest(name: str, names: Mapping[str, str]) -> str:
+    near = nearest(name, names.values())
+    return f"Did you mean {near}?" if near else f"There are {', '.join(names.values())}."
+
+
+class _Parser:
+    def __init__(self, found: Mapping[str, str]) -> None:
+        self._found = found
+
+    def options(self) -> Options:
+        kind, table, rules = self._tables()
+        end = self._moment("endingTs", "endingTimestamp", _LAST_LOGICAL)
+        start = self._moment("startingTs", "startingTimestamp", -1, words=(EARLIEST, LATEST))
+        if isinstance(start, int) and isinstance(end, int) and start > end:
+            raise ConfigError(f"the DataFrame begins at {start}, after its end at {end}")
+        if kind is not Kind.TABLE:
+            self._refuse(kind, "columns", "schemaTs", "schemaChangePolicy", "timeAs", "strict")
+        schema_ts = self._ts("schemaTs", words=(LATEST,)) if "schemaTs" in self._found else None
+        return Options(
+            log=self._log(),
+            kind=kind,
+            table=table,
+            rules=rules,
+            start=EARLIEST if start is None else start,
+            end=end if isinstance(end, int) else None,
+            schema_ts=-1 if schema_ts == LATEST else schema_ts if isinstance(schema_ts, int) else None,
+            columns=self._list("columns"),
+            policy=self._choice("schemaChangePolicy", Policy, Policy.FAIL),
+            time_as=self._choice("timeAs", TimeAs, TimeAs.STRING),
+            strict=self._flag("strict"),
+            initial_snapshot=self._flag("initialSnapshot"),
+            max_bytes=self._size("maxBytesPerTrigger"),
+            max_rows=self._size("maxRowsPerTrigger"),
+        )
+
+    def _log(self) -> str:
+        log, file = self._found.get("log"), self._found.get("logFile")
+        if (log is None) == (file is None):
+            raise ConfigError("one of the options log and logFile says where the change log is", hint="As in .option('log', '/data/log')")
+        if log is not None:
+            return log
+        assert file is not None
+        try:
+            return Path(file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigError(f"option logFile: {file} cannot be read: {error.strerror}") from None
+
+    def _tables(self) -> tuple[Kind, tuple[str, str] | None, tuple[str, ...]]:
+        raw = self._flag("rawChanges")
+        table, rules = self._found.get("table"), self._list("tables")
+        if table is not None and rules:
+            raise ConfigError("the options table and tables exclude each other")
+        if table is None and not rules and not raw:
+            raise ConfigError(
+                "one of the options table, tables and rawChanges says what is read",
+                hint="As in .option('table', 'shop.orders') or .option('tables', 'shop.*')",
+            )
+        name = _name(table) if table is not None else None
+        kind = Kind.RAW if raw else Kind.TABLE if name is not None else Kind.ROWS
+        TableFilter(rules, where="option tables: rule")  # raises what is wrong with them
+        return kind, name, rules or ("*.*",)
+
+    def _refuse(self, kind: Kind, *names: str) -> None:
+        for name in names:
+            if name in self._found:
+                raise ConfigError(f"option {name} is for typed columns", hint="It goes with the option table, without rawChanges.")
+
+    def _list(self, name: str) -> tuple[str, ...]:
+        """A list, as JSON or with commas."""
+        text = self._found.get(name, "")
+        if not text.startswith("["):
+            return tuple(part for one in text.split(",") if (part := one.strip()))
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return (text,)  # a rule may begin with a character class
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise ConfigError(f"option {name}: {text} is not a list of names")
+        return tuple(found)
+
+    def _moment(self, ts: str, timestamp: str, beside: int, words: tuple[str, ...] = ()) -> int | str | None:
+        """A ts, or the moment beside it: all changes of its millisecond lie after the start and before the end."""
+        if ts in self._found and timestamp in self._found:
+            raise ConfigError(f"the options {ts} and {timestamp} exclude each other")
+        if ts in self._found:
+            return self._ts(ts, words)
+        if timestamp not in self._found:
+            return None
+        found = self._ts(timestamp, ())
+        assert isinstance(found, int), "there is no word for a moment"
+        return found if self._found[timestamp].isdecimal() else found + beside
+
+    def _ts(self, name: str, words: tuple[str, ...]) -> int | str:
+        text = self._found[name]
+        if text.lower() in words:
+            return text.lower()
+        try:
+            return parse(text)
+        except TidemillError as error:
+            also = f" Or {', '.join(words)}." if words else ""
+            raise ConfigError(f"option {name}: {error.message}", hint=f"{error.hint}{also}".strip()) from None
+
+    def _flag(self, name: str) -> bool:
+        text = self._found.get(name, "false").lower()
+        if text not in ("true", "false"):
+            raise ConfigError(f"option {name}: {text!r} is neither true nor false")
+        return text == "true"
+
+    def _choice(self, name: str, kind: type[_Word], default: _Word) -> _Word:
+        text = self._found.get(name)
+        if text is None:
+            return default
+        for one in kind:
+            if plain(one) == plain(text):
+                return one
+        raise ConfigError(f"option {name}: {text!r} is not one of {', '.join(kind)}")
+
+    def _size(self, name: str) -> int:
+        """A number above 0, with a unit such as 64m; 0: no limit."""
+        text = self._found.get(name)
+        if text is None:
+            return 0
+        found = _SIZE.fullmatch(text)
+        number = int(found[1]) << _UNITS[(found[2] or "b")[0].lower()] if found else 0
+        if number <= 0:
+            raise ConfigError(f"option {name}: {text!r} is not a number above 0", hint="As in 100000 or 64m.")
+        return number
+
+
+def _name(text: str) -> tuple[str, str]:
+    """Database and table, either in backticks."""
+    found = re.fullmatch(r"(`(?:[^`]|``)+`|[^.`]+)\.(`(?:[^`]|``)+`|[^.`]+)", text)
+    if found is None:
+        raise ConfigError(f"option table: {text!r} is not a table", hint="As in shop.orders, or `a.b`.`c`.")
+    database, table = (part[1:-1].replace("``", "`") if part[0] == "`" else part for part in found.groups())
+    return database, table

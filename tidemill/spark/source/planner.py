@@ -1,0 +1,289 @@
+"""Plans a DataFrame: which version of the table it shows, how far a batch goes, and which slices of the log its tasks read.
+
+It runs in Python processes of Spark's: those that plan a query, and one for each stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from tidemill.changelog import imports, initial_load
+from tidemill.changelog.files.bounds import within
+from tidemill.changelog.history import follow, load_history
+from tidemill.changelog.log_format import Interval
+from tidemill.changelog.reader import LogReader
+from tidemill.delivery.inputs.coverage import CoverageCheck
+from tidemill.delivery.inputs.log_source import count_rows
+from tidemill.delivery.plan import MAX_BATCH_BYTES, PartitionInput, chains_of, end_by_size
+from tidemill.errors import SchemaChanged, SchemaError, StartTsOutOfLog
+from tidemill.rules.names import nearest
+from tidemill.spark.source.frame import TableFrame
+from tidemill.spark.source.limits import end_by_rows, holds_rows
+from tidemill.spark.source.options import EARLIEST, LATEST, Options, Policy
+from tidemill.spark.source.reading import Packed, Slice, TableToRead
+from tidemill.spark.source.spans import Span, partitions_of, spans
+from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.schema.events import DdlEvent
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import TableVersion
+from tidemill.tidb.types.jsonstyle import style_of
+from tidemill.tso import describe
+
+SLICE_BYTES = 64 << 20
+"""A task reads about so many bytes of a log partition: one that has more is divided by time."""
+
+_log = logging.getLogger(__name__)
+
+
+class Planner:
+    """Looks at a log for one DataFrame. Raises LogError and its kinds, SchemaError, ConfigError."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.reader = LogReader(options.log)
+        self._history: SchemaHistory | None = None
+        self._coverage = CoverageCheck(self.reader.identity_now, self.wants, lambda: imports.noted(self.reader.storage))
+        self._filter = options.filter()
+        self._packs: dict[tuple[int, int, bool], Packed] = {}
+        self._kept: tuple[frozenset[str] | None, frozenset[str] | None] = None, None
+
+    def keep_only(self, databases: frozenset[str] | None, tables: frozenset[str] | None) -> None:
+        """From now on only databases and tables by these names are read; None: all."""
+        self._kept = databases, tables
+
+    def wants(self, version: TableVersion) -> bool:
+        """Whether rows of a table are read."""
+        if any(kept is not None and name not in kept for kept, name in zip(self._kept, version.name, strict=True)):
+            return False
+        if self.options.table is not None:
+            return _folded(version.name) == _folded(self.options.table)
+        return not is_system_schema(version.schema) and self._filter.matches(version.schema, version.table)
+
+    def wants_name(self, database: str, table: str) -> bool:
+        """Whether a DDL of this table, or of the whole database, is about what is read."""
+        if self.options.table is not None:
+            return _folded((database, table or self.options.table[1])) == _folded(self.options.table)
+        return self._filter.matches(database, table) if table else self._filter.matches_schema(database)
+
+    def history(self, upto_ts: int) -> SchemaHistory:
+        """The schemas of the log, up to a ts that the log has reached. Those of its whole time are kept: a table may be long gone."""
+        if self._history is None:
+            self._history = load_history(self.reader)
+        if self._history.resolved_ts < upto_ts:
+            follow(self._history, self.reader)
+        return self._history
+
+    # ---- where it begins and ends
+
+    def first_ts(self) -> int:
+        """The ts above which all lies that is read. Raises StartTsOutOfLog."""
+        start_ts, start = self.reader.start_ts, self.options.start
+        if start == LATEST:
+            return self.reader.resolved_ts()
+        if start == EARLIEST:
+            return start_ts - 1 if self._has_snapshot(start_ts) else start_ts
+        assert isinstance(start, int), "words were handled"
+        if start < start_ts and not (start == start_ts - 1 and self._has_snapshot(start_ts)):
+            self._refuse(start, start_ts)
+        return start
+
+    def _has_snapshot(self, ts: int) -> bool:
+        return self.options.initial_snapshot and initial_load.read_plan(self.reader.storage, ts) is not None
+
+    def _refuse(self, ts: int, start_ts: int) -> None:
+        raise StartTsOutOfLog(
+            f"the log holds changes from {describe(start_ts)} to {describe(self.reader.resolved_ts())}; {describe(ts)} lies before it",
+            hint="Give a later startingTs, or earliest.",
+        )
+
+    def last_ts(self) -> int:
+        """The ts up to which a DataFrame that is no stream reads. Raises StartTsOutOfLog for an end that the log has not reached."""
+        resolved, end = self.reader.resolved_ts(), self.options.end
+        if end is not None and end > resolved:
+            raise StartTsOutOfLog(
+                f"the log is complete up to {describe(resolved)} only, not up to endingTs {describe(end)}",
+                hint="Wait, give an earlier endingTs, or none.",
+            )
+        return resolved if end is None else end
+
+    # ---- the table
+
+    def base_version(self, upto_ts: int) -> TableVersion:
+        """The version whose columns the DataFrame has: as of schemaTs, else the newest one up to `upto_ts`. Raises SchemaError."""
+        assert self.options.table is not None, "a DataFrame of typed columns is of one table"
+        wanted = self.options.schema_ts
+        at = upto_ts if wanted is None or wanted < 0 else wanted
+        history = self.history(at)
+        found = self._version_at(history, at) or self._last_version(history, at) or self._first_version(history)
+        if found is None:
+            raise self._no_table(history)
+        return found
+
+    def _version_at(self, history: SchemaHistory, ts: int) -> TableVersion | None:
+        tables = history.snapshot(max(ts, history.start_ts)).tables.values()
+        return next((version for version in tables if self.wants(version) and version.physical_ids), None)
+
+    def _last_version(self, history: SchemaHistory, ts: int) -> TableVersion | None:
+        """The last version before the table was dropped or renamed."""
+        changes = history.next_table_changes(history.start_ts, ts)
+        found = [version for change in changes for version in change.ended if self.wants(version) and version.physical_ids]
+        return found[-1] if found else None
+
+    def _first_version(self, history: SchemaHistory) -> TableVersion | None:
+        changes = history.next_table_changes(history.start_ts, history.resolved_ts)
+        return next((v for change in changes for v in change.begun if self.wants(v) and v.physical_ids), None)
+
+    def _no_table(self, history: SchemaHistory) -> SchemaError:
+        known = {".".join(version.name) for version in history.snapshot(history.resolved_ts).tables.values()}
+        known = {name for name in known if not is_system_schema(name.partition(".")[0])}
+        near = nearest(self.options.what, known)
+        hint = f"Did you mean {near}?" if near else "The log has " + (", ".join(sorted(known)[:9]) or "no table") + "."
+        return SchemaError(f"the log has no table {self.options.what}", hint=hint)
+
+    def spans(self, from_ts: int, to_ts: int) -> list[Span]:
+        """The spans of an interval. Raises NotCaptured and DataWithoutEvents where the log lacks rows that are wanted."""
+        history = self.history(to_ts)
+        found = list(spans(history, self.reader.identity, from_ts, to_ts, self.wants))
+        for span in found:
+            self._coverage.check(history, span.from_ts, span.to_ts)
+        return found
+
+    # ---- changes of its columns
+
+    def next_change(self, frame: TableFrame, from_ts: int, to_ts: int) -> SchemaChanged | None:
+        """The first change of the columns in (from_ts, to_ts] that ends a query, as the error that ends it, see `changed_at`."""
+        for span in spans(self.history(to_ts), self.reader.identity, from_ts, to_ts, self.wants):
+            for version in span.tables:
+                if version.from_ts > frame.base.from_ts and (found := self._change(frame, version)) is not None:
+                    return found
+        return None
+
+    def _change(self, frame: TableFrame, version: TableVersion) -> SchemaChanged | None:
+        difference = frame.difference(version, self.options.columns)
+        policy = self.options.policy
+        if not difference or (policy is Policy.ADD_COLUMNS and not difference.others):
+            return None
+        error = SchemaChanged(f"{self._ddl_at(version)}: {difference}", hint=_HINTS[policy])
+        error.add_note(str(version.from_ts))
+        return error
+
+    def _ddl_at(self, version: TableVersion) -> str:
+        """What changed the table, in the words of its DDL."""
+        name, at = ".".join(version.name), version.from_ts
+        events = [e for e in self.history(at).ddl_events(at - 1, at) if version.table_id in _ids_of(e)]
+        text = f": {events[-1].query}" if events else ""
+        return f"the columns of {name} changed at {describe(at)}{text}"
+
+    # ---- batches
+
+    def end_of_batch(self, from_ts: int, to_ts: int, *, max_rows: int = 0, max_bytes: int = 0) -> int:
+        """Where a batch after from_ts ends, at `to_ts` at most. Batches end between transactions."""
+        if initial_load.next_plan(self.reader.storage, from_ts) is not None and self.options.initial_snapshot:
+            to_ts = self._before_snapshot(from_ts, to_ts)
+        inputs = [PartitionInput(p, tuple(intervals), sizes) for p, intervals, sizes in self._inputs(from_ts, to_ts)]
+        to_ts = max(end_by_size(inputs, to_ts, max_bytes or MAX_BATCH_BYTES), from_ts)
+        if max_rows:
+            to_ts = end_by_rows(self._pieces(from_ts, to_ts), to_ts, max_rows)
+        return to_ts
+
+    def _before_snapshot(self, from_ts: int, to_ts: int) -> int:
+        """The instant of an initial load is a batch of its own; there is none yet while its tables are still being read."""
+        plan = initial_load.next_plan(self.reader.storage, from_ts)
+        if plan is None or plan.ts > to_ts:
+            return to_ts
+        if plan.ts > from_ts + 1:
+            return plan.ts - 1
+        storage = self.reader.storage
+        complete = initial_load.is_complete(storage, plan.ts) or not initial_load.missing(storage, plan)
+        return plan.ts if complete else from_ts
+
+    def holds_rows(self, from_ts: int, to_ts: int) -> bool:
+        """Whether an interval may have rows. On an object store this looks at names of files only."""
+        return holds_rows(self._pieces(from_ts, to_ts), look=self.reader.storage.local) or bool(self._snapshot_in(from_ts, to_ts))
+
+    def _snapshot_in(self, from_ts: int, to_ts: int) -> int:
+        """The ts of an initial load in (from_ts, to_ts], or 0."""
+        if not self.options.initial_snapshot:
+            return 0
+        plan = initial_load.next_plan(self.reader.storage, from_ts)
+        return plan.ts if plan is not None and plan.ts <= to_ts else 0
+
+    def _inputs(self, from_ts: int, to_ts: int) -> Iterator[tuple[int, list[Interval], tuple[int, ...]]]:
+        begin = within(self.reader.start_ts, from_ts)
+        for p in range(self.reader.partitions if to_ts > begin else 0):
+            intervals = self.reader.chain(p, begin, to_ts)
+            yield p, intervals, tuple(self.reader.partition_bytes(one) for one in intervals)
+
+    def _pieces(self, from_ts: int, to_ts: int) -> Iterator[Slice]:
+        yield from self.slices(from_ts, to_ts, None, with_snapshot=False)
+
+    def slices(self, from_ts: int, to_ts: int, frame: TableFrame | None, *, with_snapshot: bool = True) -> Iterator[Slice]:
+        """What tasks read of (from_ts, to_ts]: each slice is of one log partition, and of one version of each table."""
+        for span in self.spans(from_ts, to_ts):
+            for p, versions in partitions_of(self.reader.identity, span).items():
+                tables = tuple(self._packed(one, frame) for one in versions)
+                for chains, begin, end in self._divided(self.reader.chain(p, span.from_ts, span.to_ts), span):
+                    if not self.reader.storage.local or count_rows(chains, begin, end):
+                        yield Slice(chains, begin, end, tables, span.style)
+        ts = self._snapshot_in(from_ts, to_ts) if with_snapshot else 0
+        if ts:
+            yield from self._snapshot_slices(ts, frame)
+
+    def _packed(self, version: TableVersion, frame: TableFrame | None) -> Packed:
+        key = version.table_id, version.from_ts, frame is None
+        if key not in self._packs:
+            self._packs[key] = Packed.of(TableToRead(version, tuple(frame.columns_in(version)) if frame is not None else ()))
+        return self._packs[key]
+
+    def _divided(self, intervals: Sequence[Interval], span: Span) -> Iterator[tuple[tuple[tuple[str, ...], ...], int, int]]:
+        """A chain, in pieces of about SLICE_BYTES: the files and the interval of each."""
+        taken: list[Interval] = []
+        size, begin = 0, span.from_ts
+        for number, one in enumerate(intervals):
+            taken.append(one)
+            size += self.reader.partition_bytes(one)
+            is_last = number == len(intervals) - 1
+            if size < SLICE_BYTES and not is_last:
+                continue
+            end = span.to_ts if is_last else min(one.to_ts, span.to_ts)
+            yield tuple(chains_of([i.parts for i in taken])), begin, end
+            taken, size, begin = [], 0, end
+
+    def _snapshot_slices(self, ts: int, frame: TableFrame | None) -> Iterator[Slice]:
+        """The tables as of the instant of an initial load."""
+        storage = self.reader.storage
+        plan = initial_load.read_plan(storage, ts)
+        if plan is None:
+            return
+        history = self.history(within(self.reader.start_ts, ts))
+        tables = history.snapshot(within(history.start_ts, ts)).tables
+        style = style_of(self.reader.identity.version_at(ts) or "")
+        for table_id, files in initial_load.paths(storage, plan).items():
+            version = tables.get(table_id)
+            if version is None or not self.wants(version) or not files:
+                continue
+            for file in files:
+                yield Slice(((file,),), ts - 1, ts, (self._packed(version, frame),), style)
+
+
+def changed_at(error: SchemaChanged) -> int:
+    """The ts of the change: rows up to it have the columns that are known."""
+    return int(error.__notes__[0])
+
+
+def _folded(name: tuple[str, str]) -> tuple[str, str]:
+    return name[0].lower(), name[1].lower()
+
+
+def _ids_of(event: DdlEvent) -> set[int]:
+    return {event.table_id, *(v.table_id for v in (event.before, event.after, event.other) if v is not None)}
+
+
+_HINTS = {
+    Policy.FAIL: "All changes before it were read. To go on with the table's new columns, start the query again with schemaTs=latest once, "
+    "or with schemaChangePolicy=restart. With addColumns, added columns do not end a query.",
+    Policy.RESTART: "All changes before it were read. Start the query again: it goes on with the table's new columns.",
+    Policy.ADD_COLUMNS: "All changes before it were read. addColumns allows columns that are added, no other change: start the query again "
+    "with schemaTs=latest once.",
+}

@@ -1,0 +1,239 @@
+"""`format("tidemill")`: the data source as Spark sees it. docs/spark/source.md explains its options and columns.
+
+Spark makes these objects in several processes, and pickles readers into its tasks. So they keep options and schemas only; what looks at the
+log is made where it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from tidemill.errors import ConfigError, LogUnavailable, SchemaChanged
+from tidemill.kernels.columns.layout import ALL_IMAGES
+from tidemill.spark.offset_source import REMOTE_POLL_S, Pace
+from tidemill.spark.source.filters import Pushed, push
+from tidemill.spark.source.frame import TableFrame, digest, schema_of
+from tidemill.spark.source.options import Kind, Options, Policy, parse_options
+from tidemill.spark.source.planner import Planner, changed_at
+from tidemill.spark.source.reading import Manner, Slice, read_slice
+from tidemill.tso import physical_ms
+
+QUIET_MS = 60_000
+"""A stream without rows has a batch so often, by the time of the log: then its checkpoint moves on."""
+
+_log = logging.getLogger(__name__)
+
+
+class TidemillSource(DataSource):
+    """`spark.read.format("tidemill")` and `spark.readStream.format("tidemill")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidemill"
+
+    def schema(self) -> StructType:
+        options = parse_options(self.options)
+        version = None
+        if options.kind is Kind.TABLE:
+            planner = Planner(options)
+            version = planner.base_version(planner.last_ts())
+        return spark_schema(schema_of(options, version))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(parse_options(self.options), arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(parse_options(self.options), arrow_schema(schema))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return an Arrow schema as Spark's."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return Spark's schema as the Arrow schema that it expects."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def manner_of(options: Options, schema: pa.Schema, images: int = ALL_IMAGES) -> Manner:
+    """Return how tasks read. Raises ConfigError for columns that a DataFrame of this kind does not have."""
+    if options.kind is not Kind.TABLE:
+        whole = schema_of(options, None)
+        for field in schema:
+            at = whole.get_field_index(field.name)
+            if at < 0 or whole.field(at).type != field.type:
+                raise ConfigError(f"column {field.name} {field.type}: such a DataFrame has the columns {', '.join(map(str, whole))}")
+    return Manner(options.kind, schema, options.time_as, options.strict, images)
+
+
+def frame_of(planner: Planner, schema: pa.Schema, upto_ts: int) -> TableFrame | None:
+    """Return the typed columns of a DataFrame, if it has such."""
+    options = planner.options
+    if options.kind is not Kind.TABLE:
+        return None
+    return TableFrame(planner.base_version(upto_ts), schema, options.time_as)
+
+
+class BatchReader(DataSourceReader):
+    """The changes of an interval of the log."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._pushed = Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        if self._options.kind is Kind.RAW:
+            return filters
+        self._pushed, left = push(filters, self._pushed, typed=self._options.kind is Kind.TABLE)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each slice of the log."""
+        planner = Planner(self._options)
+        to_ts = planner.last_ts()
+        from_ts, pushed = planner.first_ts(), self._pushed
+        frame = frame_of(planner, self._schema, to_ts)
+        begin = from_ts if pushed.from_ts is None else max(from_ts, pushed.from_ts)
+        end = to_ts if pushed.to_ts is None else min(to_ts, pushed.to_ts)
+        if begin >= end or not pushed.images:
+            return [InputPartition(None)]
+        if frame is not None and (changed := planner.next_change(frame, begin, end)) is not None:
+            raise changed
+        planner.keep_only(pushed.databases, pushed.tables)
+        return [InputPartition(one) for one in planner.slices(begin, end, frame)] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        manner = manner_of(self._options, self._schema, self._pushed.images)
+        return read_partition(partition, manner)
+
+
+def read_partition(partition: InputPartition, manner: Manner) -> Iterator[pa.RecordBatch]:
+    """Read what `partitions` planned."""
+    one = partition.value
+    return read_slice(one, manner) if isinstance(one, Slice) else iter(())
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The changes from a ts on. Offsets are resolved ts: `{"ts": …, "columns": …}`, where `columns` tells the table's columns by a number.
+
+    A batch has all changes of (start, end], so it has whole transactions. Whatever Spark asks for again, it gets the same rows again.
+    """
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._manner = manner_of(options, schema)
+        self._target: int | None = None
+        self._live: _Live | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_live": None}
+
+    @property
+    def _stream(self) -> _Live:
+        if self._live is None:
+            self._live = _Live(self._options, self._schema)
+        return self._live
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._stream.offset(self._stream.planner.first_ts())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_rows:
+            return ReadMaxRows(self._options.max_rows)
+        return ReadMaxBytes(self._options.max_bytes) if self._options.max_bytes else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._stream.planner.reader.resolved_ts()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        limited = self._target is not None or not isinstance(limit, ReadAllAvailable)
+        return self._stream.latest(start, self._target, limited=limited)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return {"ts": self._stream.resolved}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if start["ts"] == end["ts"]:
+            return []
+        stream = self._stream
+        return [InputPartition(one) for one in stream.planner.slices(start["ts"], end["ts"], stream.frame)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition, self._manner)
+
+
+class _Live:
+    """What a stream knows of its log, in the one process that plans it."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self.planner = Planner(options)
+        self._options = options
+        self.resolved = self.planner.reader.resolved_ts()
+        self.frame = frame_of(self.planner, schema, self.resolved)
+        self._columns = digest(schema) if self._is_natural(schema) else 0
+        self._pace = Pace(0.0 if self.planner.reader.storage.local else REMOTE_POLL_S)
+        self._warned: set[int] = set()
+
+    def _is_natural(self, schema: pa.Schema) -> bool:
+        """Whether the columns are those that the table gives, not those that a user chose."""
+        return self.frame is not None and spark_schema(schema) == spark_schema(schema_of(self._options, self.frame.base))
+
+    def offset(self, ts: int) -> dict[str, Any]:
+        return {"ts": ts, **({"columns": self._columns} if self._columns else {})}
+
+    def latest(self, start: dict[str, Any], target: int | None, *, limited: bool) -> dict[str, Any]:
+        """The end of the batch after `start`; `start` if there is nothing to read yet, also while the log's storage is away."""
+        if time.monotonic() < self._pace.next_poll:
+            return start
+        try:
+            end = self._end(start, target, limited=limited)
+        except LogUnavailable as error:
+            self._pace.failed()
+            _log.warning("%s", error.message)
+            return start
+        begins = end > start["ts"]
+        self._pace.polled(moved=begins, begins=begins)
+        return self.offset(end) if begins else start
+
+    def _end(self, start: dict[str, Any], target: int | None, *, limited: bool) -> int:
+        begin: int = start["ts"]
+        self._check_columns(start)
+        resolved = self.planner.reader.resolved_ts_if_above(begin)
+        self.resolved = max(self.resolved, resolved)
+        end = min(resolved, *(one for one in (target, self._options.end) if one is not None), resolved)
+        if end <= begin:
+            return begin
+        changed = self.planner.next_change(self.frame, begin, end) if self.frame is not None else None
+        if changed is not None:
+            end = changed_at(changed)
+            if end <= begin or not self.planner.holds_rows(begin, end):
+                raise changed
+        max_rows, max_bytes = (self._options.max_rows, self._options.max_bytes) if limited else (0, 0)
+        end = self.planner.end_of_batch(begin, end, max_rows=max_rows, max_bytes=max_bytes)
+        if not self.planner.holds_rows(begin, end) and physical_ms(end - begin) < QUIET_MS:
+            return begin
+        return end
+
+    def _check_columns(self, start: dict[str, Any]) -> None:
+        """Raises SchemaChanged if the columns are others than those of the last batch, and nobody has accepted that."""
+        before, policy = start.get("columns", 0), self._options.policy
+        if not before or not self._columns or before == self._columns or before in self._warned:
+            return
+        self._warned.add(before)
+        if policy is Policy.FAIL and self._options.schema_ts is None and self.frame is not None:
+            self._warned.discard(before)
+            raise SchemaChanged(
+                f"the columns of {self._options.what} are others than when this query ran last: they changed at or before "
+                f"ts {self.frame.base.from_ts}, and the query has read up to ts {start['ts']}",
+                hint="To go on with the new columns, give schemaTs=latest once, or schemaChangePolicy=restart.",
+            )

@@ -13,7 +13,7 @@ import uvloop
 from tidemill import logs
 from tidemill.binlog.nodes import NodeEvent
 from tidemill.binlog.pump.server import Pump
-from tidemill.binlog.pump.settings import PumpSettings, parse_gc, parse_size, read_file
+from tidemill.binlog.pump.settings import PumpSettings, Transport, parse_gc, parse_size, read_file
 
 
 def _flag(name: str, text: str, **more: Any) -> Any:
@@ -48,6 +48,9 @@ def command(
     ] = None,
     metrics_addr: Annotated[str | None, _flag("metrics-addr", "Of no effect: GET /metrics at --addr.", hidden=True)] = None,
     metrics_interval: Annotated[int | None, _flag("metrics-interval", "Of no effect.", hidden=True)] = None,
+    transport: Annotated[
+        Transport | None, typer.Option("--transport", help="Who speaks HTTP/2: h2, Tidemill itself, or grpc, which takes more CPU (h2).")
+    ] = None,
     config: Annotated[Path | None, _flag("config", "TOML file, as the real Pump's. Flags count before it.")] = None,
     log_level: Annotated[str | None, typer.Option("-L", "--log-level", help="debug, info, warn or error (info).")] = None,
     log_file: Annotated[str | None, _flag("log-file", "Default: stderr.")] = None,
@@ -60,7 +63,7 @@ def command(
         "fake_binlog_interval": fake_binlog_interval, "max_message_size": max_message_size,
         "stop_write_at": parse_size(stop_write_at) if stop_write_at is not None else None, "ssl_ca": ssl_ca, "ssl_cert": ssl_cert,
         "ssl_key": ssl_key, "cert_allowed_cn": tuple(cert_allowed_cn.split(",")) if cert_allowed_cn else None,
-        "log_level": log_level, "log_file": log_file, "metrics_addr": metrics_addr,
+        "log_level": log_level, "log_file": log_file, "metrics_addr": metrics_addr, "transport": transport,
     }  # fmt: skip
     settings = PumpSettings(**{**found, **{name: value for name, value in given.items() if value is not None}}).checked()
     logs.setup(settings.log_level, settings.log_file or None, part="pump")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tidemill.binlog.pump.collecting import Collector
 from tidemill.binlog.pump.resolving import Resolver
-from tidemill.binlog.pump.service import PumpService
+from tidemill.binlog.pump.serving.service import PumpService
 from tidemill.binlog.pump.store import Store
 from tidemill.metrics.samples import Sample, counter, gauge
 

@@ -11,13 +11,13 @@ import logging
 import mmap
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tidemill.binlog.indexkeys import Pointer
 from tidemill.binlog.messages import read_head
 from tidemill.binlog.pump.faults import PumpCorrupt, PumpFailed
-from tidemill.binlog.valuelog import END, HEAD, Record, Skipped, end_of, finish, frame, record_at, scan
+from tidemill.binlog.valuelog import END, HEAD, Record, Skipped, end_of, finish, record_at, scan
 from tidemill.errors import MalformedMessage
 
 FILE_BYTES = 500 << 20
@@ -108,8 +108,8 @@ class ValueLog:
 
     # writing
 
-    def append(self, payloads: Sequence[bytes], max_ts: int) -> list[Pointer]:
-        """Write a batch, and sync it once. `max_ts`: the greatest ts in it.
+    def append(self, records: memoryview, max_ts: int) -> Pointer:
+        """Write a batch of records, and sync it once. Return where the first one begins. `max_ts`: the greatest ts in it.
 
         Raises OSError: nothing was written, the log goes on. Raises PumpFailed: what is on the disk is not known, and the log is closed.
         """
@@ -117,18 +117,12 @@ class ValueLog:
             raise PumpFailed(f"the value log {self.folder} is closed after an error")
         if self.end.offset > self._file_bytes or self._finished:
             self._finish_file()
-        number, at = self.end.file, self.end.offset
-        placed, parts = [], []
-        for payload in payloads:
-            record = frame(payload)
-            placed.append(Pointer(number, at))
-            parts.append(record)
-            at += len(record)
-        self._write(b"".join(parts))
-        self.end, self._max_ts = Pointer(number, at), max(self._max_ts, max_ts)
-        return placed
+        start = self.end
+        self._write(records)
+        self.end, self._max_ts = Pointer(start.file, start.offset + len(records)), max(self._max_ts, max_ts)
+        return start
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         try:
             view = memoryview(data)
             while view:

@@ -1,7 +1,7 @@
 """One port for gRPC and HTTP/1.1, plain or TLS: connections are told apart by their first bytes.
 
-HTTP/2 begins with `PRI`; such connections are relayed to gRPC's own server, on a socket in a folder that only this user can open. TLS ends
-here, so that both see plain bytes. What speaks neither is closed.
+HTTP/2 begins with `PRI`; such connections go to a protocol of ours, or are relayed to gRPC's own server, on a socket in a folder that only
+this user can open. TLS ends here, so that both see plain bytes. What speaks neither is closed.
 """
 
 from __future__ import annotations
@@ -107,11 +107,15 @@ class ServerTls:
         return any(name == "commonName" and value in self.allowed for part in subject for name, value in part)
 
 
-class FrontPort:
-    """Listens. `inner`: the socket of gRPC's server."""
+Http2 = Callable[[Callable[[], None]], asyncio.Protocol]
+"""Makes the protocol of a connection that speaks HTTP/2; it calls what it is given when the connection is lost."""
 
-    def __init__(self, inner: Path, pages: Pages, tls: ServerTls | None = None) -> None:
-        self.inner, self.pages, self.tls = inner, pages, tls
+
+class FrontPort:
+    """Listens. `inner`: the socket of gRPC's server; None: there is none, and `http2` makes the protocols."""
+
+    def __init__(self, inner: Path | None, pages: Pages, tls: ServerTls | None = None, http2: Http2 | None = None) -> None:
+        self.inner, self.pages, self.tls, self.http2 = inner, pages, tls, http2
         self._servers: list[asyncio.Server] = []
         self.open: set[asyncio.Transport] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -212,10 +216,22 @@ class _Front(_Relay):
                 self._asked = True
                 self._still()
                 assert self.transport is not None
-                self.transport.pause_reading()
-                self._later(self._relay())
+                if self._port.inner is None:
+                    self._hand_over(self.transport)
+                else:
+                    self.transport.pause_reading()
+                    self._later(self._relay())
         elif not self._asked:
             self._http()
+
+    def _hand_over(self, transport: asyncio.Transport) -> None:
+        """From here on the connection is another protocol's."""
+        assert self._port.http2 is not None
+        protocol = self._port.http2(lambda: self._port.open.discard(transport))
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(self._data)
+        self._data = b""
 
     def _later(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

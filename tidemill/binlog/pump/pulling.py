@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidemill.binlog.http2.frames import prefixed
 from tidemill.binlog.indexkeys import Pointer
 from tidemill.binlog.messages import BinlogType, Head, join, read_head
 from tidemill.binlog.pump.faults import PumpCorrupt
@@ -29,6 +30,11 @@ class Batch:
 
     answers: list[bytes]
     upto: int
+
+    @property
+    def messages(self) -> bytes:
+        """The answers with gRPC's prefixes."""
+        return b"".join(prefixed(answer) for answer in self.answers)
 
 
 @dataclass(slots=True)

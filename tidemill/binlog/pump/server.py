@@ -25,11 +25,12 @@ from tidemill.binlog.pump.collecting import Collector, cut_of
 from tidemill.binlog.pump.faults import PumpCorrupt, PumpFailed, PumpRefused
 from tidemill.binlog.pump.figures import samples_of
 from tidemill.binlog.pump.joining import notify
-from tidemill.binlog.pump.pages import PumpPages
 from tidemill.binlog.pump.port import FrontPort, ServerTls
 from tidemill.binlog.pump.resolving import Resolver
-from tidemill.binlog.pump.service import OPTIONS, PumpService
-from tidemill.binlog.pump.settings import PumpSettings
+from tidemill.binlog.pump.serving.http2 import Http2Server
+from tidemill.binlog.pump.serving.pages import PumpPages
+from tidemill.binlog.pump.serving.service import OPTIONS, PumpService
+from tidemill.binlog.pump.settings import PumpSettings, Transport
 from tidemill.binlog.pump.store import Store
 from tidemill.binlog.registry.client import Registry
 from tidemill.binlog.registry.heartbeat import Entry
@@ -44,6 +45,9 @@ RESOLVE_EVERY_S = 1.0
 COLLECT_EVERY_S = 3600.0
 WAIT_EVERY_S = 1.0
 """Seconds between two looks at the Drainers while this Pump goes offline."""
+
+END_S = 1.0
+"""Seconds that calls have to end in, at the end of the process."""
 
 NODE_FILE, JOINED_FILE = ".node", ".joined"
 
@@ -80,11 +84,16 @@ class Pump:
         """The state that is in the registry, or will be in a moment."""
         return self._entry.state
 
+    @property
+    def has_space(self) -> bool:
+        """Whether the disk has room for Prewrites."""
+        return self.space >= self._settings.stop_write_at
+
     def check_space(self) -> None:
         """Raises PumpRefused when the disk is too full."""
-        limit = self._settings.stop_write_at
-        if self.space < limit:
-            raise PumpRefused(f"no available space, available: {self.space}, StopWriteAtAvailableSpace: {limit}")
+        if not self.has_space:
+            text = f"no available space, available: {self.space}, StopWriteAtAvailableSpace: {self._settings.stop_write_at}"
+            raise PumpRefused(text)
 
     def wrote(self) -> None:
         """Somebody wrote a binlog: no fake one is needed."""
@@ -171,18 +180,22 @@ class Pump:
     async def _serve(self, stack: AsyncExitStack, security: Security | None) -> None:
         settings = self._settings
         self._look_at_space()
-        server = grpc.aio.server(options=(*OPTIONS, ("grpc.max_receive_message_length", settings.max_message_size)))
-        server.add_generic_rpc_handlers((self.service.handler(),))
-        inner = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-pump-")), "grpc")
-        server.add_insecure_port(f"unix:{inner}")
-        await server.start()
+        calls, inner = Http2Server(self.service, self.store, settings.max_message_size), None
+        server: Any = None
+        if settings.transport is Transport.GRPC:
+            server = grpc.aio.server(options=(*OPTIONS, ("grpc.max_receive_message_length", settings.max_message_size)))
+            server.add_generic_rpc_handlers((self.service.handler(),))
+            inner = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-pump-")), "grpc")
+            server.add_insecure_port(f"unix:{inner}")
+            await server.start()
         tls = ServerTls(security, frozenset(settings.cert_allowed_cn)) if security is not None and security.cert is not None else None
-        front = FrontPort(inner, PumpPages(self), tls)
+        front = FrontPort(inner, PumpPages(self), tls, calls.protocol)
         host, _, port = settings.addr.rpartition(":")
         try:
             await front.start(host.strip("[]"), int(port), Path(settings.socket.removeprefix("unix://")) if settings.socket else None)
         except OSError as error:
-            await server.stop(0)
+            if server is not None:
+                await server.stop(0)
             raise cannot_listen("--addr", settings.addr, error) from error
         tasks = [asyncio.ensure_future(work) for work in (self._fakes(), self._space(), self._resolve(), self._collects())]
         try:
@@ -194,7 +207,7 @@ class Pump:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await server.stop(1.0)
+            await (calls.close(END_S) if server is None else server.stop(END_S))
             front.abort()
 
     def _last_state(self) -> NodeState:

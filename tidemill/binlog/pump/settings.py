@@ -7,6 +7,7 @@ import socket
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ _POWERS = {"": 0, "b": 0, "kib": 10, "mib": 20, "gib": 30, "tib": 40, "kb": 10, 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+class Transport(StrEnum):
+    """Who speaks HTTP/2 with TiDB and Drainers."""
+
+    H2 = "h2"
+    GRPC = "grpc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class PumpSettings:
     kv_chan_cap: int = 1 << 20
     slow_write_threshold: float = 1.0
     stop_write_at: int = 10 << 30
+    transport: Transport = Transport.H2
 
     def checked(self) -> PumpSettings:
         """Return the settings with defaults that depend on others. Raises ConfigError."""

@@ -15,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any, Protocol
 
+from tidemill.binlog.groups import Group, Groups
 from tidemill.binlog.indexkeys import Pointer
 from tidemill.binlog.messages import BinlogType, Head, read_head
 from tidemill.binlog.order import Order, Stored
@@ -24,13 +26,9 @@ from tidemill.binlog.pump.index import Index
 from tidemill.binlog.pump.log import FILE_BYTES, ValueLog
 from tidemill.binlog.valuelog import Skipped
 from tidemill.errors import MalformedMessage
+from tidemill.kernels.pump import layout as L
 
 INDEX_FOLDER, VALUE_FOLDER = "kv", "value"
-
-BATCH_BYTES = 128 << 10
-"""Bytes that are synced together, beside the first binlog."""
-BIG_BATCH_BYTES = 1 << 20
-"""The same where the first binlog is larger than BATCH_BYTES."""
 
 INDEX_AT_ONCE = 4096
 """Binlogs that are indexed at once."""
@@ -41,16 +39,19 @@ CHAN_CAP = 1 << 20
 SLOW_S = 1.0
 """A write that takes longer is logged (storage.slow_write_threshold)."""
 
+_TYPES = tuple(BinlogType)
+
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Waiting:
-    """A binlog that is to be written, and who waits for it."""
+class Answerer(Protocol):
+    """A connection that put binlogs into groups, with its slot in their marks."""
 
-    payload: bytes
-    head: Head
-    done: asyncio.Future[None]
+    def answer_marks(self, marks: Any) -> None:
+        """They are on the disk."""
+
+    def refuse_marks(self, marks: Any, text: str) -> None:
+        """They could not be written."""
 
 
 @dataclass(slots=True)
@@ -94,8 +95,12 @@ class Store:
         self._told: tuple[int, Pointer | None] = self.order.max_commit_ts, None
         self.counts = Counts()
         self.moved = moved
+        self.written: Callable[[], None] = lambda: None
+        """Called when a group was dealt with."""
         self._chan_cap, self._slow_s = chan_cap, slow_s
-        self._waiting: deque[Waiting] = deque()
+        self.groups = Groups()
+        self.answerers: dict[int, Answerer] = {}
+        """Connections by their slots."""
         self._to_index: deque[Stored] = deque()
         self._in_hand = 0  # how many are being indexed
         self._wake_writer, self._wake_indexer = asyncio.Event(), asyncio.Event()
@@ -124,12 +129,20 @@ class Store:
 
     async def write(self, payload: bytes, head: Head | None = None) -> None:
         """Keep a binlog; returns when it is on the disk. Raises MalformedMessage, OSError, PumpFailed."""
+        self.check_open()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.groups.add(payload, head or read_head(payload), waiting=done)
+        self.wake()
+        await done
+
+    def check_open(self) -> None:
+        """Raises PumpFailed when nothing is written any more."""
         if self.failure.done() or self._closing:
             raise PumpFailed("this Pump is about to end, and writes no more")
-        one = Waiting(payload, head or read_head(payload), asyncio.get_running_loop().create_future())
-        self._waiting.append(one)
+
+    def wake(self) -> None:
+        """There is something in `groups`."""
         self._wake_writer.set()
-        await one.done
 
     def forget(self, start_ts: int) -> None:
         """A Prewrite will never be committed: let the order pass it."""
@@ -160,60 +173,68 @@ class Store:
             return
         if not self.failure.done():
             self.failure.set_exception(error)
-        for one in self._waiting:
-            if not one.done.done():
-                one.done.set_exception(PumpFailed(f"it was not written: {error}"))
-        self._waiting.clear()
+        while (group := self.groups.take()) is not None:
+            self._refuse(group, PumpFailed(f"it was not written: {error}"))
 
     # the value log
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
-        while not (self._closing and not self._waiting):
-            if not self._waiting:
+        while not (self._closing and self.groups.empty):
+            group = self.groups.take()
+            if group is None:
                 self._wake_writer.clear()
                 await self._wake_writer.wait()
                 continue
-            batch = self._next_batch()
             began = time.monotonic()
-            greatest = max(max(one.head.start_ts, one.head.commit_ts) for one in batch)
             try:
-                placed = await loop.run_in_executor(self._writing, self.log.append, [one.payload for one in batch], greatest)
+                start = await loop.run_in_executor(self._writing, self.log.append, group.records, group.greatest_ts)
             except (OSError, PumpFailed) as error:
                 self.counts.failures += 1
-                for one in batch:
-                    if not one.done.done():
-                        one.done.set_exception(error)
+                _log.error("%d binlogs could not be written: %s", group.count, error)
+                self._refuse(group, error)
                 if isinstance(error, PumpFailed):
                     raise
-                _log.error("%d binlogs could not be written: %s", len(batch), error)
                 continue
             now = time.monotonic()
-            self._count(batch, now - began)
-            for one in batch:
-                if not one.done.done():
-                    one.done.set_result(None)
-            self._feed([Stored(*_head(one.head), at, now) for one, at in zip(batch, placed, strict=True)])
+            self._count(group, now - began)
+            self._answer(group)
+            rows = group.marks[: group.count, : L.M_AT + 1].tolist()
+            self.groups.done(group)
+            self.written()
+            file, offset = start.file, start.offset
+            self._feed([Stored(_TYPES[tp], start_ts, commit_ts, Pointer(file, offset + at), now) for tp, start_ts, commit_ts, at in rows])
 
-    def _next_batch(self) -> list[Waiting]:
-        first = self._waiting.popleft()
-        size = len(first.payload)
-        most = BIG_BATCH_BYTES if size > BATCH_BYTES else size + BATCH_BYTES
-        batch = [first]
-        while self._waiting and size + len(self._waiting[0].payload) <= most:
-            batch.append(self._waiting.popleft())
-            size += len(batch[-1].payload)
-        return batch
+    def _answer(self, group: Group) -> None:
+        """The binlogs of a group are on the disk."""
+        for done in group.waiting.values():
+            if not done.done():
+                done.set_result(None)
+        marks = group.marks[: group.count]
+        for slot in set(marks[:, L.M_SLOT].tolist()):
+            if (answerer := self.answerers.get(slot)) is not None:
+                answerer.answer_marks(marks)
 
-    def _count(self, batch: list[Waiting], seconds: float) -> None:
+    def _refuse(self, group: Group, error: OSError | PumpFailed) -> None:
+        """They are not."""
+        for done in group.waiting.values():
+            if not done.done():
+                done.set_exception(error)
+        marks = group.marks[: group.count]
+        for slot in set(marks[:, L.M_SLOT].tolist()):
+            if (answerer := self.answerers.get(slot)) is not None:
+                answerer.refuse_marks(marks, error.message if isinstance(error, PumpFailed) else unwritten(error))
+        self.groups.done(group)
+
+    def _count(self, group: Group, seconds: float) -> None:
         counts = self.counts
-        counts.binlogs += len(batch)
-        counts.bytes += sum(len(one.payload) for one in batch)
+        counts.binlogs += group.count
+        counts.bytes += group.size - L.RECORD_HEAD * group.count
         counts.syncs += 1
         counts.seconds += seconds
         if seconds > self._slow_s:
             counts.slow += 1
-            _log.warning("a batch of %d binlogs took %.1f s to write", len(batch), seconds)
+            _log.warning("a batch of %d binlogs took %.1f s to write", group.count, seconds)
 
     # the index
 
@@ -288,6 +309,11 @@ class Store:
                 _log.error("file %d of the value log has a record at %d that is no binlog: %s", number, record.offset, error.message)
                 continue
             yield Stored(*_head(head), Pointer(number, record.offset), now)
+
+
+def unwritten(error: OSError) -> str:
+    """What a client is told of a binlog that the disk did not take."""
+    return f"the binlog could not be written: {error}"
 
 
 def _some(entries: Iterator[Stored]) -> list[Stored]:

@@ -1,20 +1,22 @@
-"""The gRPC service of a Pump: WriteBinlog and PullBinlogs."""
+"""The calls of a Pump: WriteBinlog and PullBinlogs. `handler` is the way to them by gRPC's own server; `http2.py` has ours."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 import grpc
 import grpc.aio
 
-from tidemill.binlog.messages import BinlogType, read_head
+from tidemill.binlog.groups import Groups
+from tidemill.binlog.http2.frames import Status
+from tidemill.binlog.messages import BinlogType, Head, read_head
 from tidemill.binlog.nodes import NodeState
 from tidemill.binlog.pump.faults import BinlogsGone, PumpCorrupt, PumpFailed, PumpRefused
-from tidemill.binlog.pump.pulling import Puller
-from tidemill.binlog.pump.store import VALUE_FOLDER, Store
+from tidemill.binlog.pump.pulling import Batch, Puller
+from tidemill.binlog.pump.store import VALUE_FOLDER, Store, unwritten
 from tidemill.errors import MalformedMessage
 from tidemill.tso import describe
 from tidemill.wire import pump_pb2
@@ -39,6 +41,10 @@ class Owner(Protocol):
     @property
     def state(self) -> NodeState:
         """The state in the registry."""
+
+    @property
+    def has_space(self) -> bool:
+        """Whether the disk has room for Prewrites."""
 
     def check_space(self) -> None:
         """Raises PumpRefused when the disk is too full."""
@@ -70,33 +76,54 @@ class PumpService:
 
     async def _write(self, request: pump_pb2.WriteBinlogReq, context: Context) -> bytes:
         try:
-            await self.take(request.clusterID, request.payload)
+            head = self.admit(request.clusterID, request.payload)
+            if head is not None:
+                await self._owner.store.write(request.payload, head)
         except (PumpRefused, PumpFailed, MalformedMessage) as error:
-            await _abort(context, grpc.StatusCode.UNKNOWN, error.message)
+            await _abort(context, Status.UNKNOWN, error.message)
         except OSError as error:
-            await _abort(context, grpc.StatusCode.UNKNOWN, f"the binlog could not be written: {error}")
+            await _abort(context, Status.UNKNOWN, unwritten(error))
         return _OK
 
-    async def take(self, cluster_id: int, payload: bytes) -> None:
-        """Keep a binlog. An empty one is a probe. Raises PumpRefused, PumpFailed, MalformedMessage, OSError."""
+    def open_for(self, groups: Groups) -> None:
+        """Say what kernels may take now without asking `admit`."""
+        owner = self._owner
+        groups.say(owner.cluster_id, prewrites=owner.state is NodeState.ONLINE and owner.has_space)
+
+    def wrote(self) -> None:
+        """Binlogs were taken without `admit`."""
+        self._owner.wrote()
+
+    def admit(self, cluster_id: int, payload: bytes) -> Head | None:
+        """Say whether a binlog is taken. None: it is a probe, with nothing to write. Raises PumpRefused, PumpFailed, MalformedMessage."""
         owner = self._owner
         if cluster_id != owner.cluster_id:
             raise PumpRefused(f"cluster ID are mismatch, {cluster_id} vs {owner.cluster_id}")
         if not payload:
             owner.check_space()
-            return
+            return None
         head = read_head(payload)
         owner.wrote()
         if head.tp is BinlogType.PREWRITE:
             if owner.state is not NodeState.ONLINE:
                 raise PumpRefused(f"no online: {owner.state}")
             owner.check_space()
-        await owner.store.write(payload, head)
+        owner.store.check_open()
+        return head
 
     async def _pull(self, request: pump_pb2.PullBinlogReq, context: Context) -> AsyncIterator[bytes]:
+        try:
+            async for batch in self.pull(request):
+                for answer in batch.answers:
+                    yield answer
+        except PullRefused as refused:
+            await _abort(context, refused.status, refused.message)
+
+    async def pull(self, request: pump_pb2.PullBinlogReq) -> AsyncGenerator[Batch, None]:
+        """Yield the binlogs behind a position, forever. Raises PullRefused."""
         owner = self._owner
         if request.clusterID != owner.cluster_id:
-            await _abort(context, grpc.StatusCode.UNKNOWN, f"cluster ID are mismatch, {request.clusterID} vs {owner.cluster_id}")
+            raise PullRefused(Status.UNKNOWN, f"cluster ID are mismatch, {request.clusterID} vs {owner.cluster_id}")
         store = owner.store
         last = max(request.startFrom.offset, 0) or store.index.gc_ts()
         puller = Puller(store.index, owner.folder / VALUE_FOLDER)
@@ -107,18 +134,33 @@ class PumpService:
                 _check_there(last, store)
                 batch = await asyncio.to_thread(puller.after, last, upto)
                 _check_there(last, store)  # garbage collection may have gone on meanwhile
-                for answer in batch.answers:
-                    yield answer
+                yield batch
                 last = batch.upto
                 self.lost, puller.lost = self.lost + puller.lost, 0
         except BinlogsGone as error:
-            await _abort(context, grpc.StatusCode.OUT_OF_RANGE, str(error))
+            raise PullRefused(Status.OUT_OF_RANGE, str(error)) from None
         except PumpCorrupt as error:
-            _check_there(last, store)
-            await _abort(context, grpc.StatusCode.DATA_LOSS, str(error))
+            _check_still(last, store)
+            raise PullRefused(Status.DATA_LOSS, str(error)) from None
         finally:
             self.pulls -= 1
             await asyncio.to_thread(puller.close)
+
+
+class PullRefused(Exception):
+    """A stream of PullBinlogs ends with a status."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+def _check_still(last: int, store: Store) -> None:
+    """Raises PullRefused if what is missing was collected."""
+    try:
+        _check_there(last, store)
+    except BinlogsGone as error:
+        raise PullRefused(Status.OUT_OF_RANGE, str(error)) from None
 
 
 def _check_there(last: int, store: Store) -> None:
@@ -131,6 +173,9 @@ def _check_there(last: int, store: Store) -> None:
         )
 
 
-async def _abort(context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
-    await context.abort(code, text)
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+async def _abort(context: Any, status: Status, text: str) -> NoReturn:
+    await context.abort(_CODES[status], text)
     raise AssertionError("unreachable")

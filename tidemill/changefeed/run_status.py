@@ -20,7 +20,7 @@ from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.feed_status import Status, usable_status
 from tidemill.changefeed.restart_rule import RestartRule
-from tidemill.changefeed.states import State
+from tidemill.changefeed.states import KEPT, State
 from tidemill.changelog.storage import durable
 from tidemill.changelog.storage.retry import TELL_EVERY_S
 from tidemill.errors import DiskLow, FeedBroken, LogRefused, LogUnavailable, redact
@@ -95,7 +95,7 @@ class RunStatus:
         delivery = self._delivery()
         feed = self._folder.changefeed
         state = str(delivery.get("state", State.NORMAL))
-        for known in State:
+        for known in KEPT:
             yield gauge("tidemill_changefeed_state", "1 for the state the changefeed is in", known == state, changefeed=feed, state=known)
         checkpoint = delivery.get("checkpoint_ts", 0)
         yield gauge("tidemill_changefeed_checkpoint_ts", "Everything at or below this TSO is delivered", checkpoint, changefeed=feed)

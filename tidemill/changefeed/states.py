@@ -6,8 +6,8 @@ normal ──erred──▶ warning ──stuck──▶ failed ──resumed─
    │                put off ──▶ pending        refused: at once from normal or warning to failed
    └──resumed── stopped ◀──paused── any but finished and removed
 
-`tidemill run` has neither pending (its changefeed is in warning while it waits for the next process) nor stopped nor removed: there a person
-stops the process.
+`tidemill run` has no pending: its changefeed is in warning while it waits for the next process. It has neither stopped nor removed: there
+a person stops the process.
 """
 
 from __future__ import annotations

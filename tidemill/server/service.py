@@ -270,8 +270,8 @@ class ChangefeedService(Protocol):
         start), InvalidParameter (in the future), TargetTsBeforeStartTs, UpstreamMismatch."""
 
     async def changefeeds(self, *, namespace: str = DEFAULT_NAMESPACE, state: str | None = None) -> Sequence[ChangefeedInfo]:
-        """All changefeeds by name. `state`: None: all but finished and removed ones; "all": all; else one of TiCDC's words (InvalidParameter
-        for others). They have no task_status."""
+        """All changefeeds by name. `state`: None: all but finished ones; "all": all; else one of TiCDC's words (InvalidParameter for
+        others). They have no task_status."""
 
     async def changefeed(self, changefeed_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> ChangefeedInfo:
         """One of them, with its task_status."""
@@ -350,8 +350,8 @@ class ChangefeedService(Protocol):
         """debug, info, warn or error; for the server and its processes. Raises InvalidParameter."""
 
     async def set_log_redaction(self, mode: str) -> None:
-        """TiCDC's off, marker, on: whether user data shows in the log. Tidemill's log never has row values: each is accepted (InvalidParameter for other
-        words), and nothing changes."""
+        """TiCDC's off, marker, on: whether user data shows in the log. Tidemill's log never has row values, so nothing changes. Raises
+        InvalidParameter for other words."""
 
     async def debug_info(self) -> Mapping[str, Any]:
         """What a developer asks for: processes, changefeeds, the capture's status. No secrets."""

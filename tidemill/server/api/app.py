@@ -111,8 +111,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = shortened(request.url.path)
     if error.status_code == HTTPStatus.NOT_FOUND:
-        known = [str(getattr(route, "path", "")) for route in request.app.routes]
-        said = f"there is no page {path}{did_you_mean(request.url.path[:200], known)}. /docs lists them"
+        known = request.app.openapi()["paths"]
+        said = f"there is no page {path} (/docs lists all){did_you_mean(request.url.path[:200], known)}"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         said = f"{path} does not take {shortened(request.method)}"
     else:

@@ -112,8 +112,13 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
         kept = "".join(f"{one.key}\n\t{redact(one.value)}\n\n" for one in await service.metadata())
         return PlainTextResponse(f"\n\n*** metadata ***:\n\n{kept}*** processes ***:\n\n{_pretty(await service.debug_info())}\n")
 
-    @router.api_route("/debug/failpoints", methods=["POST", "DELETE"], dependencies=changing, responses=documented(b.Empty))
-    async def failpoints() -> Response:
+    @router.post("/debug/failpoints", dependencies=changing, responses=documented(b.Empty))
+    async def enable_failpoint() -> Response:
+        """Refused: there are none."""
+        raise invalid(_NO_FAILPOINTS)
+
+    @router.delete("/debug/failpoints", dependencies=changing, responses=documented(b.Empty))
+    async def disable_failpoint() -> Response:
         """Refused: there are none."""
         raise invalid(_NO_FAILPOINTS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Concatenate, ParamSpec
 
 import typer
@@ -44,20 +44,24 @@ class Group(TyperGroup):
         return super().parse_args(ctx, spelled(args))
 
 
-def with_flags(function: Callable[..., None], call: Callable[[Connection, dict[str, Any]], None]) -> Callable[..., None]:
-    """Return a command with a function's parameters, but for its first, and those of the connection. `call` gets both."""
+def with_flags(
+    function: Callable[..., None], call: Callable[[Connection, dict[str, Any]], None], given: Container[str] = ()
+) -> Callable[..., None]:
+    """Return a command with a function's parameters, but for its first and those in `given`, and with those of the connection.
+
+    `call` gets both."""
     hints = typing.get_type_hints(function, include_extras=True)
-    own = list(inspect.signature(function).parameters.values())[1:]
+    own = [one for one in list(inspect.signature(function).parameters.values())[1:] if one.name not in given]
     parameters = [one.replace(annotation=hints[one.name]) for one in own]
     parameters.insert(0, inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context))
     parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in OPTIONS.items()]
 
-    def command(ctx: typer.Context, **given: Any) -> None:
-        flags = Connection(**{name: given.pop(name) for name in OPTIONS}).over(ctx.obj)
+    def command(ctx: typer.Context, **values: Any) -> None:
+        flags = Connection(**{name: values.pop(name) for name in OPTIONS}).over(ctx.obj)
         if ctx.invoked_subcommand is not None:
             ctx.obj = flags
         else:
-            call(flags, given)
+            call(flags, values)
 
     command.__doc__, command.__name__ = function.__doc__, function.__name__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -41,7 +41,7 @@ class UpdateRefused(TidemillError):
     code = "CDC:ErrChangefeedUpdateRefused"
 
 
-class StartTsBeforeGc(TidemillError):
+class StartTsBeforeLog(TidemillError):
     """History from that ts on is not in the log, and the cluster may have collected it."""
 
     code = "CDC:ErrStartTsBeforeGC"
@@ -71,7 +71,7 @@ class InvalidSinkUri(TidemillError):
     code = "CDC:ErrSinkURIInvalid"
 
 
-class GcTtlExceeded(TidemillError):
+class LogNotKept(TidemillError):
     """A changefeed was stopped, failed or too slow for longer than --gc-ttl: the log does not keep for it any longer what it needs."""
 
     code = "CDC:ErrGCTTLExceeded"

@@ -266,7 +266,7 @@ class ChangefeedService(Protocol):
     async def create(self, wanted: NewChangefeed) -> CreatedChangefeed:
         """Create a changefeed and start it. Waits for the sink, up to its connect timeouts: what it refuses is refused here.
 
-        Raises ChangefeedAlreadyExists, InvalidChangefeedId, InvalidReplicaConfig, InvalidSinkUri, StartTsBeforeGc (before the log's
+        Raises ChangefeedAlreadyExists, InvalidChangefeedId, InvalidReplicaConfig, InvalidSinkUri, StartTsBeforeLog (before the log's
         start), InvalidParameter (in the future), TargetTsBeforeStartTs, UpstreamMismatch."""
 
     async def changefeeds(self, *, namespace: str = DEFAULT_NAMESPACE, state: str | None = None) -> Sequence[ChangefeedInfo]:
@@ -291,7 +291,7 @@ class ChangefeedService(Protocol):
         """Start a stopped, failed, finished or waiting (warning) one: state normal. One that is normal stays so.
 
         `overwrite_checkpoint_ts`: go on from there instead of the checkpoint, ahead or back; 0 or None: from the checkpoint. What lies
-        between is skipped, or delivered again. Raises StartTsBeforeGc if the log does not hold it, CheckpointInFuture."""
+        between is skipped, or delivered again. Raises StartTsBeforeLog if the log does not hold it, CheckpointInFuture."""
 
     async def remove(self, changefeed_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> ChangefeedInfo:
         """Stop and forget it. Returns what it was, with state removed. What it delivered stays."""
@@ -322,7 +322,7 @@ class ChangefeedService(Protocol):
 
     async def table_lists(self, replica_config: Mapping[str, Any], start_ts: int | None = None) -> TableLists:
         """The tables that a filter selects, as of a ts (None or 0: the log's newest), from the log's schemas. Raises InvalidReplicaConfig,
-        StartTsBeforeGc."""
+        StartTsBeforeLog."""
 
     # ---- the server
 

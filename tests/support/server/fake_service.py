@@ -38,6 +38,10 @@ class FakeService:
     now: int = NOW
     log_starts: int = compose(NOW_MS - 7 * 86_400_000)
 
+    def forget(self) -> None:
+        """Be as new."""
+        self.__init__()  # type: ignore[misc]
+
     def _called(self, name: str, what: Any = None) -> None:
         self.calls.append((name, what))
         if self.fails is not None:
@@ -112,9 +116,7 @@ class FakeService:
         self._called("changefeed", changefeed_id)
         return self._feed(changefeed_id)
 
-    async def update(
-        self, changefeed_id: str, change: s.ChangefeedUpdate, *, namespace: str = s.DEFAULT_NAMESPACE
-    ) -> s.ChangefeedInfo:
+    async def update(self, changefeed_id: str, change: s.ChangefeedUpdate, *, namespace: str = s.DEFAULT_NAMESPACE) -> s.ChangefeedInfo:
         self._called("update", change)
         info = self._feed(changefeed_id)
         if info.state not in (State.STOPPED, State.FAILED):

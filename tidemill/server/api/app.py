@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidemill.errors import SystemFailed, TidemillError
@@ -63,6 +64,7 @@ def create_app(service: ChangefeedService, *, tokens: Tokens | None = None, zone
     app.add_exception_handler(OSError, _on_system_error)
     app.add_exception_handler(RequestValidationError, _on_bad_parameter)
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_unexpected)
     app.add_middleware(_RequestLog)
     return app
@@ -118,6 +120,11 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     else:
         said = shortened(str(error.detail))
     return Json(Failure(error.status_code, INVALID, said).body(), error.status_code, dict(error.headers or {}))
+
+
+async def _on_disconnect(request: Request, error: Exception) -> Response:
+    """Nobody reads this answer."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
 async def _on_unexpected(request: Request, error: Exception) -> Response:

@@ -328,9 +328,12 @@ def parse(model: type[R], data: bytes, *, empty_allowed: bool = False) -> R:
 
 def _json(data: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(data, parse_constant=_no_constant)
+        found = json.loads(data.decode(), parse_constant=_no_constant)
+        json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise invalid(f"the body is not UTF-8: byte {error.start}") from None
+    except UnicodeEncodeError:
+        raise invalid("a text of the body has half of a surrogate pair") from None
     except json.JSONDecodeError as error:
         raise invalid(f"the body is not JSON: {error.msg}, at line {error.lineno}, column {error.colno}") from None
     except ValueError as error:  # also a number of thousands of digits

@@ -92,6 +92,13 @@ class _Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def _look(self) -> None:
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:  # part of a head
             if self._waits is None:
                 self._wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from tidemill.errors import TidemillError, redact
 from tidemill.server.api import bodies as b
@@ -24,6 +26,8 @@ BODY_LIMIT = 1 << 20
 """Bytes of a request's body."""
 BODY_S = 30.0
 """How long a body may take."""
+REST_LIMIT, REST_S = 16 << 20, 5.0
+"""So much of a body that is too large is read, and thrown away: a client that is still sending does not see the answer."""
 _ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 _ID_LENGTH = 128
 _SHOWN = 160
@@ -98,24 +102,31 @@ async def body_of(request: Request, model: type[R], *, empty_allowed: bool = Fal
 
 
 async def _read(request: Request) -> bytes:
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > BODY_LIMIT:
-        raise _too_large()
-    chunks, size = [], 0
+    chunks, size, more = [], 0, True
     try:
         async with asyncio.timeout(BODY_S):
-            async for chunk in request.stream():
+            while more and size <= BODY_LIMIT:
+                chunk, more = await _next(request)
                 size += len(chunk)
-                if size > BODY_LIMIT:
-                    raise _too_large()
                 chunks.append(chunk)
     except TimeoutError:
         raise BodyTooSlow(f"the body did not come within {BODY_S:.0f} s") from None
+    if size > BODY_LIMIT:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REST_S):
+                while more and size < REST_LIMIT:
+                    chunk, more = await _next(request)
+                    size += len(chunk)
+        raise BodyTooLarge(f"the body is larger than {BODY_LIMIT} bytes")
     return b"".join(chunks)
 
 
-def _too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"the body is larger than {BODY_LIMIT} bytes")
+async def _next(request: Request) -> tuple[bytes, bool]:
+    """Return a part of a body, and whether there is more. Raises ClientDisconnect."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def upstream_of(body: b.PdConfig) -> UpstreamNames:

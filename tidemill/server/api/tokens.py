@@ -32,7 +32,7 @@ class Unauthorized(TidemillError):
     code = "CDC:ErrUnauthorized"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Tokens:
     """The tokens of a file. Raises ConfigError, when it is made, for a file that cannot be used."""
 

@@ -44,7 +44,13 @@ class Client:
         elif authorization is not None:
             auth = httpx.BasicAuth(*authorization)
         self._http = httpx.Client(
-            base_url=address, verify=context or True, headers=headers, auth=auth, timeout=TIMEOUT_S, transport=transport, trust_env=False
+            base_url=address,
+            verify=context or address.startswith("https://"),
+            headers=headers,
+            auth=auth,
+            timeout=TIMEOUT_S,
+            transport=transport,
+            trust_env=False,
         )
 
     def __enter__(self) -> Client:

@@ -145,4 +145,5 @@ def _confirm(no_confirm: bool) -> None:
         return
     typer.echo("Confirm that you know what this command will do and use it at your own risk [Y/N]")
     if not read_yes():
-        raise made("CDC:ErrCliAborted", "abort meta command", retryable=False)
+        typer.echo("Error: abort meta command", err=True)
+        raise typer.Exit(1)

@@ -99,5 +99,5 @@ def _hidden(value: Any, path: str) -> Iterator[str]:
 def _shown(value: Any) -> Any:
     """Return a value without the texts that TiCDC hides."""
     if isinstance(value, Mapping):
-        return {name: _shown(below) for name, below in value.items() if not (isinstance(below, str) and any(_hidden(below, "")))}
+        return {name: _shown(below) for name, below in value.items() if not (isinstance(below, str) and list(_hidden(below, "")))}
     return [_shown(below) for below in value] if isinstance(value, list) else value

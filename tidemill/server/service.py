@@ -16,8 +16,9 @@ too: `ConfigError`, `SinkError`, `LogError`, `UpstreamError`. `retryable` says t
 A name that does not exist: ChangefeedNotExists, from every method that takes one. A namespace other than "default": InvalidKeyspace. All
 methods run on the server's event loop and return within a moment, but for those that say that they wait.
 
-The API: `tidemill.server.api.create_app(service: ChangefeedService)` returns the ASGI application that `tidemill server` serves at --addr,
-with TLS, client certificates and --cert-allowed-cn handled by the listener (`tidemill.server.listen`).
+The API: `tidemill.server.api.create_app(service, tokens=…, zone=…)` returns the ASGI application that `tidemill server` serves at --addr;
+`tidemill.server.api.listener.Listener(app, Certificates(…))` serves it, with TLS, client certificates and --cert-allowed-cn, and
+`tidemill.server.api.tokens.Tokens(path)` is --token-file.
 """
 
 from __future__ import annotations
@@ -277,7 +278,8 @@ class ChangefeedService(Protocol):
         """One of them, with its task_status."""
 
     async def update(self, changefeed_id: str, change: ChangefeedUpdate, *, namespace: str = DEFAULT_NAMESPACE) -> ChangefeedInfo:
-        """Change a stopped or failed changefeed; what was changed counts from its checkpoint on, when it is resumed.
+        """Change a stopped or failed changefeed; what was changed counts from its checkpoint on, when it is resumed. A text that is the redacted
+        one of the stored settings stays as it is stored (`changefeed.changes.with_secrets`): callers send back what they were shown.
 
         Raises UpdateRefused for one that runs, and for what may never change (another kind of sink, a log), with the reason;
         otherwise as `create`."""

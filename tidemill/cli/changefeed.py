@@ -8,14 +8,11 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
 from tidemill import tso
-from tidemill.changefeed import changes
-from tidemill.changefeed.feed_folder import FeedFolder
-from tidemill.cli.cdc import takeover
 from tidemill.cli.cdc.changefeeds import (
     ConfigOption,
     KeyspaceOption,
@@ -31,9 +28,11 @@ from tidemill.cli.cdc.readable import print_list, print_one
 from tidemill.cli.cdc.wanted import checked, in_sink, read_config
 from tidemill.cli.feeds import DATA_DIR, choose
 from tidemill.cli.options import JsonOption, Output, OutputOption, form
-from tidemill.config.replica_config import from_json
-from tidemill.config.toml_text import toml_text
 from tidemill.errors import ConfigError, UpstreamUnavailable
+
+if TYPE_CHECKING:  # with all protocols, or gRPC: only the commands that need them load them
+    from tidemill.changefeed.feed_folder import FeedFolder
+    from tidemill.cli.cdc.takeover import TakenOver
 
 app = typer.Typer(no_args_is_help=True)
 P = ParamSpec("P")
@@ -110,8 +109,10 @@ def create(
         )
 
 
-def _taken_over(file: Path, sink_uri: str | None, config: Path | None, *, yes: bool) -> takeover.TakenOver:
+def _taken_over(file: Path, sink_uri: str | None, config: Path | None, *, yes: bool) -> TakenOver:
     """Read TiCDC's changefeed. Raises ConfigError if something that TiCDC hides is not given."""
+    from tidemill.cli.cdc import takeover
+
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -165,6 +166,9 @@ def show(
     if output == "json":
         print_json(info)
     elif output == "toml":
+        from tidemill.config.replica_config import from_json
+        from tidemill.config.toml_text import toml_text
+
         typer.echo(toml_text(from_json(info.get("config") or {})), nl=False)
     else:
         print_one(info, tso.compose(*client.tso()))
@@ -191,6 +195,8 @@ def update(
     keyspace: KeyspaceOption = "default",
 ) -> None:
     """Change a changefeed. One that runs is paused, changed and resumed. --config replaces the keys that the file has."""
+    from tidemill.changefeed import changes
+
     name = _which(client, _one_name(name, changefeed_id), keyspace)
     old = client.changefeed(name, keyspace)
     new_config = merged(old.get("config") or {}, read_config(config))
@@ -283,11 +289,17 @@ app.command("resume")(with_flags(resume, lambda connection, given: resume(None, 
 
 def _runs_here(name: str | None) -> bool:
     """Whether a `tidemill run` has this changefeed (None: any) in the data directory that is taken by default."""
+    if not DATA_DIR.is_dir():
+        return False
+    from tidemill.changefeed.feed_folder import FeedFolder
+
     folders = [DATA_DIR / "changefeeds" / name] if name is not None else [*DATA_DIR.glob("changefeeds/*")]
     return any(keeper_of(FeedFolder(DATA_DIR, folder.name)) is not None for folder in folders if folder.is_dir())
 
 
 def _resume_run(data_dir: Path, name: str | None) -> None:
+    from tidemill.changefeed.feed_folder import FeedFolder
+
     folder = FeedFolder(data_dir, choose(data_dir, name))
     pid = keeper_of(folder)
     if pid is None:

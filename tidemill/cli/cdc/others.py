@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvloop
 
 from tidemill import tso as timestamps
-from tidemill.capture.tikv.client.pd import PdClient
-from tidemill.capture.tikv.client.tls import security_of
 from tidemill.cli.cdc.changefeeds import IdOption, KeyspaceOption, NoConfirmOption, UpstreamCa, UpstreamCert, UpstreamKey, UpstreamPd
 from tidemill.cli.cdc.client import Client
 from tidemill.cli.cdc.commands import said_as_ticdc, verb, with_flags
@@ -60,7 +58,7 @@ def _query_tso() -> None:
     def call(connection: Connection, given: object) -> None:
         with said_as_ticdc():
             if connection.pd:
-                typer.echo(uvloop.run(_tso_of_pd(connection.pd, connection)))
+                typer.echo(asyncio.run(_tso_of_pd(connection.pd, connection)))
                 return
             with connection.client() as client:
                 typer.echo(timestamps.compose(*client.tso()))
@@ -69,6 +67,9 @@ def _query_tso() -> None:
 
 
 async def _tso_of_pd(pd: str, connection: Connection) -> int:
+    from tidemill.capture.tikv.client.pd import PdClient  # with gRPC; the other commands need not load it
+    from tidemill.capture.tikv.client.tls import security_of
+
     paths = [Path(one) if one else None for one in (connection.ca, connection.cert, connection.key)]
     client = await PdClient.connect(pd, security=security_of(pd.split(","), *paths))
     try:

@@ -7,10 +7,6 @@ from typing import Any
 
 from tidemill import tso
 from tidemill.cli.explained import print_lines, print_table
-from tidemill.config.replica_config import from_json
-from tidemill.config.toml_text import toml_text
-
-COLOURS = {"normal": "green", "warning": "yellow", "failed": "red"}
 
 
 def print_list(found: Sequence[Mapping[str, Any]], now: int) -> None:
@@ -36,6 +32,9 @@ def print_one(info: Mapping[str, Any], now: int) -> None:
     print_lines(_lines(info, now))
     config = info.get("config") or {}
     if config:
+        from tidemill.config.replica_config import from_json
+        from tidemill.config.toml_text import toml_text
+
         print_lines([("config", "")])
         print_lines(("", f"  {line}") for line in toml_text(from_json(config)).splitlines())
 

@@ -1,17 +1,20 @@
-"""What `create` and `update` send: the configuration file as TiCDC's JSON, and the flags that go into it."""
+"""What `create` and `update` send: the configuration file as TiCDC's JSON, and the flags that go into it.
+
+The models of settings load all protocols, which takes half a second: only commands that have a file or a sink URI import them.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidemill.config.file import ChangefeedConfig, parse_config
-from tidemill.config.replica_config import from_json, to_json
-from tidemill.config.toml_text import toml_text
-from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidemill.config.file import ChangefeedConfig
+    from tidemill.config.uri import SinkUri
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
@@ -22,12 +25,19 @@ def read_config(path: Path | None) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration {path}: {error}") from None
+    from tidemill.config.file import parse_config
+    from tidemill.config.replica_config import to_json
+
     parse_config(text, str(path))
     return to_json(tomllib.loads(text))
 
 
 def checked(replica_config: Mapping[str, Any], sink_uri: str) -> tuple[SinkUri, ChangefeedConfig]:
     """Return sink URI and configuration as the server will read them. Raises ConfigError."""
+    from tidemill.config.file import parse_config
+    from tidemill.config.replica_config import from_json
+    from tidemill.config.toml_text import toml_text
+
     config = parse_config(toml_text(from_json(replica_config)), "configuration")
     return config.sink_uri(sink_uri), config
 

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.server.command_line import Cli
 from tests.support.server.fake_service import CAPTURE, NO_KEY, UPSTREAM
 from tidemill import tso
 from tidemill.cli.cdc.changefeeds import diff, merged
+from tidemill.cli.cdc.client import Client, ServerUnavailable, feed_path
 from tidemill.cli.cdc.commands import spelled
 from tidemill.cli.cdc.output import go_duration
 
@@ -258,6 +260,24 @@ def test_servers_that_do_not_answer(cli: Cli, server: str, said: str) -> None:
     code, _, err = cli("cli", "changefeed", "list", "--server", server)
     assert code == 1
     assert said in err
+
+
+@pytest.mark.parametrize("answered", [b"<html>hello</html>", b"[]", b"{}", b'"x"', b'{"items": null}'])
+def test_another_program_at_that_address(answered: bytes) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=answered))
+    with Client("http://h:1", transport=transport) as client, pytest.raises(ServerUnavailable, match="is not a server of Tidemill"):
+        client.changefeeds()
+
+
+def test_an_error_that_is_not_ours() -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(502, text="Bad gateway"))
+    with Client("http://h:1", transport=transport) as client, pytest.raises(ServerUnavailable, match="answers 502: Bad gateway"):
+        client.tso()
+
+
+@pytest.mark.parametrize(("name", "path"), [("..", "%2E%2E"), ("a/../b", "a%2F..%2Fb"), ("a?b#c", "a%3Fb%23c")])
+def test_a_name_is_one_segment_of_the_path(name: str, path: str) -> None:
+    assert feed_path(name, "/pause") == f"/api/v2/changefeeds/{path}/pause"
 
 
 def test_users_and_passwords(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

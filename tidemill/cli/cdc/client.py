@@ -16,6 +16,7 @@ from tidemill.errors import TidemillError, made, redact
 TIMEOUT_S = 60.0
 """A changefeed is created when its sink has answered."""
 _SHOWN = 300
+_INFO = ("id", "checkpoint_ts", "resolved_ts", "checkpoint_time", "create_time")
 
 
 class ServerUnavailable(TidemillError):
@@ -63,15 +64,22 @@ class Client:
         """Send a request and return the answer's JSON."""
         return _read(self._answer(method, path, body, query), self.address)
 
-    def text(self, path: str, accept: str, **query: Any) -> str:
-        """Get an answer as text."""
-        return self._answer("GET", path, None, query, accept).text
+    def items(self, path: str, **query: Any) -> list[dict[str, Any]]:
+        """Get the items of a list."""
+        answer = self._with(self.send("GET", path, **query), "items")
+        if not isinstance(answer["items"], list):
+            raise _foreign(self.address, json.dumps(answer))
+        return list(answer["items"])
 
-    def _answer(
-        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any], accept: str = "application/json"
-    ) -> httpx.Response:
+    def _with(self, found: Any, *names: str) -> dict[str, Any]:
+        """Return an answer that has these fields. Raises ServerUnavailable for one of another program."""
+        if not isinstance(found, dict) or not set(names) <= found.keys():
+            raise _foreign(self.address, json.dumps(found))
+        return found
+
+    def _answer(self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any]) -> httpx.Response:
         given = {name: value for name, value in query.items() if value is not None}
-        headers = {"Accept": accept} | ({"Content-Type": "application/json"} if body is not None else {})
+        headers = {"Accept": "application/json"} | ({"Content-Type": "application/json"} if body is not None else {})
         content = json.dumps(body).encode() if body is not None else None
         try:
             answer = self._http.request(method, path, params=given, content=content, headers=headers)
@@ -89,20 +97,16 @@ class Client:
     # ---- changefeeds
 
     def changefeeds(self, state: str = "all", keyspace: str = "default") -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.send("GET", "/api/v2/changefeeds", keyspace=keyspace, state=state)["items"]
-        return found
+        return self.items("/api/v2/changefeeds", keyspace=keyspace, state=state)
 
     def changefeed(self, name: str, keyspace: str = "default") -> dict[str, Any]:
-        found: dict[str, Any] = self.send("GET", feed_path(name), keyspace=keyspace)
-        return found
+        return self._with(self.send("GET", feed_path(name), keyspace=keyspace), *_INFO)
 
     def create(self, wanted: Mapping[str, Any], keyspace: str = "default") -> dict[str, Any]:
-        found: dict[str, Any] = self.send("POST", "/api/v2/changefeeds", wanted, keyspace=keyspace)
-        return found
+        return self._with(self.send("POST", "/api/v2/changefeeds", wanted, keyspace=keyspace), *_INFO)
 
     def update(self, name: str, change: Mapping[str, Any], keyspace: str = "default") -> dict[str, Any]:
-        found: dict[str, Any] = self.send("PUT", feed_path(name), change, keyspace=keyspace)
-        return found
+        return self._with(self.send("PUT", feed_path(name), change, keyspace=keyspace), *_INFO)
 
     def pause(self, name: str, keyspace: str = "default") -> None:
         self.send("POST", feed_path(name, "/pause"), keyspace=keyspace)
@@ -115,12 +119,12 @@ class Client:
 
     def verify_tables(self, wanted: Mapping[str, Any], keyspace: str = "default") -> dict[str, list[dict[str, Any]]]:
         """Return ineligible_tables, eligible_tables and all_tables."""
-        found: dict[str, Any] = self.send("POST", "/api/v2/verify_table", wanted, keyspace=keyspace)
+        found = self._with(self.send("POST", "/api/v2/verify_table", wanted, keyspace=keyspace))
         return {name: found.get(name) or [] for name in ("ineligible_tables", "eligible_tables", "all_tables")}
 
     def tso(self, upstream: Mapping[str, Any] | None = None) -> tuple[int, int]:
         """Return the cluster's time: milliseconds, and the logical part."""
-        found = self.send("POST", "/api/v2/tso", upstream or {})
+        found = self._with(self.send("POST", "/api/v2/tso", upstream or {}), "timestamp", "logic_time")
         return int(found["timestamp"]), int(found["logic_time"])
 
 
@@ -134,10 +138,13 @@ def _read(answer: httpx.Response, address: str) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise ServerUnavailable(
-            f"{address} is not a server of Tidemill: it answers {redact(answer.text[:_SHOWN])!r}",
-            hint="Name the server's address with --server.",
-        ) from None
+        raise _foreign(address, answer.text) from None
+
+
+def _foreign(address: str, text: str) -> ServerUnavailable:
+    return ServerUnavailable(
+        f"{address} is not a server of Tidemill: it answers {redact(text[:_SHOWN])!r}", hint="Name the server's address with --server."
+    )
 
 
 def _error(answer: httpx.Response, address: str) -> TidemillError:

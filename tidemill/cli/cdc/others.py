@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -29,7 +30,7 @@ unsafe = typer.Typer(no_args_is_help=True, help="For those who know what they do
 @verb(capture, "list")
 def list_captures(client: Client) -> None:
     """List servers."""
-    found = client.send("GET", "/api/v2/captures")["items"]
+    found = client.items("/api/v2/captures")
     names = {"id": "id", "is-owner": "is_owner", "address": "address", "cluster-id": "cluster_id"}
     print_json([{shown: one[name] for shown, name in names.items()} for one in found])
 
@@ -37,7 +38,7 @@ def list_captures(client: Client) -> None:
 @verb(processor, "list")
 def list_processors(client: Client) -> None:
     """List which changefeeds run on which servers."""
-    found = client.send("GET", "/api/v2/processors")["items"]
+    found = client.items("/api/v2/processors")
     print_json([{"id": one["changefeed_id"], "capture_id": one["capture_id"]} for one in found])
 
 
@@ -46,7 +47,7 @@ def query_processor(
     client: Client, changefeed_id: IdOption, capture_id: Annotated[str, typer.Option("--capture-id", "-p", help="A server's id.")]
 ) -> None:
     """Show which tables a server has of a changefeed."""
-    found = client.send("GET", f"/api/v2/processors/{changefeed_id}/{capture_id}")
+    found = client.send("GET", f"/api/v2/processors/{quote(changefeed_id, safe='')}/{quote(capture_id, safe='')}")
     tables = {str(table): {"start-ts": 0} for table in found["table_ids"]}
     print_json({"status": {"tables": tables, "operation": None, "admin-job-type": 0}, "position": None})
 

@@ -278,8 +278,9 @@ class ChangefeedService(Protocol):
         """One of them, with its task_status."""
 
     async def update(self, changefeed_id: str, change: ChangefeedUpdate, *, namespace: str = DEFAULT_NAMESPACE) -> ChangefeedInfo:
-        """Change a stopped or failed changefeed; what was changed counts from its checkpoint on, when it is resumed. A text that is the redacted
-        one of the stored settings stays as it is stored (`changefeed.changes.with_secrets`): callers send back what they were shown.
+        """Change a stopped or failed changefeed; what was changed counts from its checkpoint on, when it is resumed. A text that is the
+        redacted one of the stored settings stays as it is stored (`changefeed.changes.with_secrets`): callers send back what they were
+        shown.
 
         Raises UpdateRefused for one that runs, and for what may never change (another kind of sink, a log), with the reason;
         otherwise as `create`."""

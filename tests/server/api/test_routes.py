@@ -85,16 +85,14 @@ def test_each_answers_as_its_document_says(with_feed: Api, document: Any, method
 
 
 def _check_document(document: Any, method: str, path: str, status: int, kind: str, text: str) -> None:
-    """The answer is what OpenAPI says: a list's items, or the answer itself."""
+    """The answer is what OpenAPI says, but for fields that are left out because they are empty."""
     if not kind.startswith("application/json"):
         return
     operation = document["paths"][re.sub(r":(\w+)", r"{\1}", path)][method.lower()]
     schema = operation["responses"][str(status)]["content"]["application/json"]["schema"]
     found = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
-    value = json.loads(text)
-    for one in value if isinstance(value, list) else value["items"] if isinstance(value, dict) and "items" in value else [value]:
-        omitted = [error for error in found.iter_errors(one) if error.validator != "required"]
-        assert omitted == []
+    omitted = [error for error in found.iter_errors(json.loads(text)) if error.validator != "required"]
+    assert omitted == []
 
 
 def test_the_page_needs_no_other_host(api: Api) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import tzinfo
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -67,7 +69,20 @@ def create_app(service: ChangefeedService, *, tokens: Tokens | None = None, zone
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_unexpected)
     app.add_middleware(_RequestLog)
+    app.openapi = partial(_document, app, app.openapi)  # type: ignore[method-assign]
     return app
+
+
+def _document(app: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the OpenAPI document without FastAPI's own form of errors, which is never answered here."""
+    if app.openapi_schema is None:
+        found = made()
+        for methods in found["paths"].values():
+            for operation in methods.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            found["components"]["schemas"].pop(name, None)
+    return app.openapi_schema or {}
 
 
 def _version() -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -129,6 +129,16 @@ class HttpError(Answer):
 
 class Empty(Answer):
     """`{}`"""
+
+
+A = TypeVar("A", bound=Answer)
+
+
+class ListResponse(Answer, Generic[A]):
+    """TiCDC's envelope of lists."""
+
+    total: int
+    items: list[A]
 
 
 class RunningError(Answer):

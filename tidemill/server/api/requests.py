@@ -148,15 +148,14 @@ def answer(body: b.Answer, status: int = 200) -> Json:
 
 def listed(items: Sequence[b.Answer]) -> Json:
     """Return a list in TiCDC's envelope."""
-    return Json({"total": len(items), "items": [item.body() for item in items]})
+    return answer(b.ListResponse(total=len(items), items=list(items)))
 
 
-def documented(model: type[b.Answer] | None, status: int = 200, *, text: str = "") -> dict[int | str, dict[str, Any]]:
+def documented(model: Any, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """Return what OpenAPI says of a route's answers."""
-    done: dict[str, Any] = {"model": model} if model is not None else {"description": text or "`null`"}
     failed: dict[str, Any] = {"model": b.HttpError}
     return {
-        status: done,
+        status: {"model": model, "description": "Done."},
         400: {**failed, "description": "The request is at fault; error_code says how."},
         500: {**failed, "description": "The server, the cluster or the sink is at fault. Trying again may help."},
     }

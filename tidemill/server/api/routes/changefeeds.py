@@ -45,7 +45,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
             raise ChangefeedNotExists(f"changefeed not exists, {shortened(changefeed_id)}")
         return await service.changefeed(changefeed_id, namespace=namespace)
 
-    @router.get("", responses=documented(b.ChangefeedCommonInfo))
+    @router.get("", responses=documented(b.ListResponse[b.ChangefeedCommonInfo]))
     async def list_changefeeds(namespace: Namespace, state: StateQuery = None) -> Response:
         """List changefeeds: `{"total": …, "items": […]}`."""
         return listed([write.common(info) for info in await service.changefeeds(namespace=namespace, state=state or None)])

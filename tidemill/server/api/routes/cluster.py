@@ -64,7 +64,7 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
         await service.set_log_redaction(mode)
         return answer(b.RedactModeResp(previous_mode="ON", current_mode="ON"))
 
-    @router.get("/api/v2/captures", responses=documented(b.Capture))
+    @router.get("/api/v2/captures", responses=documented(b.ListResponse[b.Capture]))
     async def list_captures() -> Response:
         """List the servers."""
         return listed([answers.capture(one) for one in await service.captures()])
@@ -76,7 +76,7 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
         """Bring a server's work elsewhere before it is stopped. With one server: refused."""
         return answer(b.DrainCaptureResp(current_table_count=await service.drain(shortened(capture_id))), 202)
 
-    @router.get("/api/v2/processors", responses=documented(b.ProcessorCommonInfo))
+    @router.get("/api/v2/processors", responses=documented(b.ListResponse[b.ProcessorCommonInfo]))
     async def list_processors() -> Response:
         """List the changefeeds that run, with their servers."""
         return listed([answers.processor(one) for one in await service.processors()])

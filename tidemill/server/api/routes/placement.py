@@ -63,7 +63,7 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
         """Count the tables of a changefeed; TiCDC has a dispatcher for each."""
         return answer(b.DispatcherCount(count=await service.dispatcher_count(checked_id(changefeed_id), namespace=namespace)))
 
-    @router.get("/changefeeds/{changefeed_id}/tables", responses=documented(b.NodeTableInfo))
+    @router.get("/changefeeds/{changefeed_id}/tables", responses=documented(b.ListResponse[b.NodeTableInfo]))
     async def list_tables(changefeed_id: IdPath, namespace: Namespace) -> Response:
         """List the tables of a changefeed, by server."""
         found = await service.tables(checked_id(changefeed_id), namespace=namespace)

@@ -16,7 +16,7 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v2/unsafe", tags=["unsafe"], dependencies=[Depends(guard)])
 
-    @router.get("/metadata", responses=documented(b.EtcdData))
+    @router.get("/metadata", responses=documented(list[b.EtcdData]))
     async def metadata() -> Response:
         """List what the server keeps: a JSON array of keys and values, without secrets."""
         return Json([b.EtcdData(key=one.key, value=redact(one.value)).body() for one in await service.metadata()])

@@ -27,7 +27,7 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
         await service.health()
         return answer(b.Empty())
 
-    @router.get("/captures", responses=documented(b.Capture))
+    @router.get("/captures", responses=documented(list[b.Capture]))
     async def captures() -> Response:
         """List the servers: a JSON array."""
         return Json([answers.capture(one).body() for one in await service.captures()])

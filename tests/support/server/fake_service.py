@@ -9,8 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.changefeed.states import Event, State, after
-from tidemill.config.file import parse_config
-from tidemill.config.toml_text import toml_text
+from tidemill.config.file import check_config
 from tidemill.errors import ConfigError, redact
 from tidemill.metrics.samples import Sample, gauge
 from tidemill.server import errors as e
@@ -271,7 +270,7 @@ class FakeService:
 
 def _check(config: Mapping[str, Any], sink_uri: str) -> None:
     try:
-        parsed = parse_config(toml_text(config), "replica_config")
+        parsed = check_config(config, "replica_config")
     except ConfigError as error:
         raise e.InvalidReplicaConfig(error.message, hint=error.hint) from None
     try:

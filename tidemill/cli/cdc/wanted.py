@@ -34,11 +34,10 @@ def read_config(path: Path | None) -> dict[str, Any]:
 
 def checked(replica_config: Mapping[str, Any], sink_uri: str) -> tuple[SinkUri, ChangefeedConfig]:
     """Return sink URI and configuration as the server will read them. Raises ConfigError."""
-    from tidemill.config.file import parse_config
+    from tidemill.config.file import check_config
     from tidemill.config.replica_config import from_json
-    from tidemill.config.toml_text import toml_text
 
-    config = parse_config(toml_text(from_json(replica_config)), "configuration")
+    config = check_config(from_json(replica_config))
     return config.sink_uri(sink_uri), config
 
 

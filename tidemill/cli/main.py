@@ -20,6 +20,7 @@ VERBS = {
     "doctor": "Check machine, cluster, log and sink, with a remedy for what is wrong.",
     "demo": "Run everything on an embedded TiDB upstream, and compare what was delivered with its tables.",
     "run": "Capture a TiDB cluster and deliver its changes to a sink, until stopped.",
+    "server": "Capture a TiDB cluster once, for any number of changefeeds, with TiCDC's HTTP API.",
     "capture": "Capture a TiDB cluster into a change log, without delivering.",
     "canal": "Serve an entry store to Canal's clients.",
     "drainer": "Merge the binlogs of all Pumps, and write them in the Drainer's forms.",

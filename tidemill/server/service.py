@@ -23,6 +23,7 @@ The API: `tidemill.server.api.create_app(service, tokens=…, zone=…)` returns
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,6 +36,9 @@ DEFAULT_NAMESPACE = "default"
 """The only namespace. TiCDC calls it keyspace since 8.5; both words mean this."""
 CLUSTER_ID = "default"
 """TiCDC's --cluster-id: the name of the group of servers, not the id of the TiDB cluster (that is `upstream_id`)."""
+CHANGEFEED_ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
+LONGEST_ID = 128
+"""What a changefeed may be called."""
 SORT_ENGINE = "unified"
 """What TiCDC shows as sort_engine. The log is sorted when it is written."""
 

@@ -35,8 +35,6 @@ class FeedSettings:
     config: Mapping[str, Any] = field(default_factory=dict)
     schema_registry: str = field(default="", repr=False)
     tz: str = "UTC"
-    held_since: float = 0.0
-    """Since when it has been stopped or failed; 0: it runs. --gc-ttl counts from here."""
 
     def checked(self) -> ChangefeedConfig:
         """Return the configuration. Raises ConfigError."""
@@ -70,5 +68,4 @@ class FeedSettings:
             config=found.plain("config"),
             schema_registry=found.text("schema_registry", default=""),
             tz=found.text("tz", default="UTC"),
-            held_since=found.number("held_since", default=0.0),
         )

@@ -7,13 +7,15 @@ its batch. If Spark's Java process dies, or the log is broken, it ends with an e
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from tidemill.spark import settings as spark_settings
 log = logging.getLogger("tidemill.server.host.process")  # as a program its __name__ is another
 
 PROGRESS_EVERY_S = 1.0
+LOCK_POLL_S = 0.2
 END_WITHIN_S = 20.0
 """How long changefeeds may take to end their batches, when the host ends."""
 
@@ -152,6 +155,23 @@ class Host:
                 self.over.set()  # the server is gone
 
 
+@contextmanager
+def _alone(data_dir: Path, over: threading.Event) -> Iterator[None]:
+    """Wait until a host of a server that was killed has ended: it may be in the middle of its batches."""
+    with open(data_dir / "host.lock", "a+b") as file:
+        told = False
+        while not over.is_set():
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    told = True
+                    log.info("waiting for the delivery host of the server before this one to end")
+                over.wait(LOCK_POLL_S)
+        yield
+
+
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; wrong usage ends the process with 2."""
     parser = argparse.ArgumentParser(prog="python -m tidemill.server.host.process", description=__doc__)
@@ -175,7 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: host.over.set())
         lifeline.hold(heard=host.heard)
-        host.run()
+        with _alone(parsed.data_dir, host.over):
+            host.run()
     except TidemillError as error:
         fail(error)
     except OSError as error:

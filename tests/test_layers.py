@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("spark", True), ("verify", True), ("canal.server", True), ("binlog.source", True), ("binlog.reparo", True)),
     (("capture.spark", True), ("functions", True), ("diff", True), ("doctor", True)),
     (("changefeed", True),),
-    (("playground", True),),
+    (("server", True), ("playground", True)),
     (("demo", True),),
     (("cli", True),),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from datetime import datetime
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -17,6 +18,9 @@ _NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 """Levels as TiDB's programs write them."""
 
 
+_thread = threading.local()
+
+
 class _Formatter(logging.Formatter):
     """`[2026/11/21 10:01:41.108 +00:00] [INFO] [capture.regions] message`, with addresses redacted."""
 
@@ -27,6 +31,7 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record.level = _NAMES.get(record.levelname, record.levelname)
+        record.thread_name = getattr(_thread, "shown", "")
         return redact(super().format(record))
 
 
@@ -44,12 +49,24 @@ def setup(level: str = "info", file: str | Path | None = None, *, part: str = ""
     except OSError as error:
         raise ConfigError(f"log file {file}: {error.strerror}") from error
     where = f"[{part}] " if part else ""
-    handler.setFormatter(_Formatter(f"[%(asctime)s] [%(level)s] {where}[%(name)s] %(message)s"))
+    handler.setFormatter(_Formatter(f"[%(asctime)s] [%(level)s] {where}%(thread_name)s[%(name)s] %(message)s"))
     logger = logging.getLogger("tidemill")
     logger.handlers[:] = [handler]
     logger.setLevel(LEVELS[level.lower()])
     logger.propagate = False
     sys.excepthook = _note_exception if file else sys.__excepthook__
+
+
+def set_level(level: str) -> None:
+    """Change the level. Raises ConfigError for an unknown one."""
+    if level.lower() not in LEVELS:
+        raise ConfigError(f"log level {level!r} is unknown", hint=f"Use one of {', '.join(LEVELS)}.")
+    logging.getLogger("tidemill").setLevel(LEVELS[level.lower()])
+
+
+def name_thread(name: str) -> None:
+    """Show a name in each line that the calling thread logs."""
+    _thread.shown = f"[{name}] "
 
 
 def note_in_file(text: str) -> None:

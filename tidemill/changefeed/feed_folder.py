@@ -207,7 +207,21 @@ class FeedFolder:
         names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
         return self._mismatch(f"--config ({', '.join(names)})", {k: old.get(k) for k in names}, {k: new.get(k) for k in names})
 
-    def save_state(self, state: State, error: Mapping[str, str] | None = None) -> None:
+    def save_identity(self, identity: FeedIdentity) -> None:
+        """Write feed.json with other settings, whatever it had. The state stays. Raises FeedBroken."""
+        self._write("feed.json", {**(self._read("feed.json") or {}), **asdict(identity)})
+
+    def state(self) -> tuple[str, dict[str, Any] | None]:
+        """The state in feed.json, with the error if it failed; normal for a changefeed that never failed. Raises FeedBroken."""
+        content = self._read("feed.json")
+        if content is None:
+            return State.NORMAL, None
+        found = self._fields("feed.json", content)
+        error = found.plain("error") if "error" in found else None
+        usable = error is not None and {"code", "message"} <= error.keys()
+        return found.text("state", default=State.NORMAL), error if usable else None
+
+    def save_state(self, state: State, error: Mapping[str, Any] | None = None) -> None:
         """Write the state into feed.json. Does nothing for a changefeed that was never created. Raises FeedBroken."""
         content = self._read("feed.json")
         noted = {"state": str(state), "error": dict(error) if error is not None else None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidemill.changefeed.states import State
+from tidemill.changefeed.states import KEPT, State
 from tidemill.metrics.histogram import all_from, from_dict
 from tidemill.metrics.samples import Sample, counter, gauge, histogram
 from tidemill.metrics.ticdc import STATUS
@@ -19,7 +19,7 @@ def feed_samples(feed: str, delivery: Mapping[str, Any], now: float, *, brokers:
     """Yield the metrics. `delivery`: fields of `feed_status.Status`; any of them may be missing. `now`: Unix seconds. `brokers`: whether
     a process delivers, so that what its brokers last told is not old."""
     state = str(delivery.get("state", State.NORMAL))
-    for known in State:
+    for known in KEPT:
         yield gauge("tidemill_changefeed_state", "1 for the state the changefeed is in", known == state, changefeed=feed, state=known)
     yield gauge("tidemill_changefeed_status", "The state as TiCDC's number", STATUS.get(state, STATUS["normal"]), changefeed=feed)
     checkpoint = delivery.get("checkpoint_ts", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.changefeed.states import State
+from tidemill.changefeed.states import KEPT, State
 from tidemill.statefile import fitting
 
 ONLY_METRICS = ("histograms", "brokers")
@@ -52,7 +52,7 @@ class Status:
 def usable_status(found: object) -> dict[str, Any]:
     """The fields of a delivery.json, or of a run's status, that a process can go on with."""
     status = fitting(Status, found)
-    if status.get("state", State.NORMAL) not in tuple(State):
+    if status.get("state", State.NORMAL) not in KEPT:
         del status["state"]
     if "error" in status and not {"code", "message"} <= (status["error"] or {"code": "", "message": ""}).keys():
         del status["error"]

@@ -32,12 +32,15 @@ from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.retry import START_S, TELL_EVERY_S, StorageRetry
 from tidemill.config.file import ChangefeedConfig, load_config
 from tidemill.config.uri import with_store
+from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.batch_machine import under_way
 from tidemill.delivery.machine.failures import Stopped
 from tidemill.delivery.machine.retry import Pauses, RetryPolicy
+from tidemill.delivery.position import Position
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import (
     ConfigError,
@@ -59,6 +62,7 @@ from tidemill.protocols.spec import load
 from tidemill.rules.skip import SkipRow, parse_skip_rows
 from tidemill.sinks.base import HasBrokers
 from tidemill.spark import settings as spark_settings
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
 
@@ -92,6 +96,24 @@ class Options:
     upstream_ts: int | None = None  # PD's time when `tidemill run` started
 
 
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What a loop over batches needs, once everything is open."""
+
+    driver: BatchDriver
+    reader: LogReader
+    history: SchemaHistory
+    fence: Fence
+    begin: Position
+    trigger_ms: int
+    sync_point_every_ms: int
+
+    @property
+    def first_end(self) -> Position | None:
+        """Where the batch has to end that was under way."""
+        return under_way(self.begin, self.fence.planned, self.fence.planned_ranges)
+
+
 class Runner:
     """Runs one changefeed from its start to its end."""
 
@@ -105,6 +127,7 @@ class Runner:
         self._next_warning_at = 0.0
         self._timings: Callable[[], dict[str, Any]] = dict
         self._brokers: Callable[[], list[dict[str, Any]]] = list
+        self._session: Any = None
 
     def run(self) -> None:
         """Deliver until a stop is asked for or the target is reached. Raises the error that ended the changefeed."""
@@ -128,10 +151,6 @@ class Runner:
                 self._save_status()
 
     def _deliver(self, stack: ExitStack) -> None:
-        from tidemill.spark.jobs import SparkRunner
-        from tidemill.spark.query import Changefeed
-        from tidemill.spark.session import start_session, stop_session
-
         options, folder = self._options, self._folder
         settings = Settings(
             options.changefeed, options.config.sink_uri(options.sink_uri), options.config, parse_zone(options.tz), options.skip_rows
@@ -140,11 +159,12 @@ class Runner:
             log.warning("a row is left out where it comes by: %s", rule)
         patient = self._retry.call
         self._wait_for_log()
-        reader = patient(lambda: LogReader(options.log))
+        reader = patient(self._open_log)
         settings = settings.of_cluster(reader.identity.cluster_id)
         identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=options.start_ts is not None))
         delivered = patient(folder.position)
         at = identity.start_ts if delivered is None else delivered.ts
+        self._await_log(reader, at)
         patient(lambda: self._check_start(reader, at))
         patient(self._forget_refused)
         patient(lambda: self._begin_status(identity, at))
@@ -169,11 +189,8 @@ class Runner:
         at = identity.start_ts if delivered is None else delivered.ts
         if settings.sink.protocol is not None:
             load(spec_of(settings.sink.protocol).encoder)  # if kernels are to be compiled, then here, where the log shows it
-        log.info("starting Spark; delivery goes on from %s", tso.describe(at))
-        name = f"tidemill {options.changefeed}"
-        session = start_session(folder.spark_log, master=options.master, name=name, user=options.spark_conf)
-        stack.callback(stop_session, session)
-        runner = SparkRunner(session.sparkContext, f"tidemill-{options.changefeed}", stop=self._stop, tell=self._note_failure)
+        log.info("delivery goes on from %s", tso.describe(at))
+        runner = self._job_runner(stack)
         started_ts = options.upstream_ts or reader.resolved_ts()  # what is above the log's end was not delivered before
         retry = RetryPolicy(total_s=options.retry_s)
         driver = delivery.driver(
@@ -181,27 +198,53 @@ class Runner:
             started_ts=started_ts,
             cluster_id=reader.identity.cluster_id,
         )
-        changefeed = Changefeed(
-            session,
-            driver,
-            log=options.log,
-            checkpoint_folder=folder.spark,
-            start_ts=identity.start_ts,
-            delivered=delivered,
-            target_ts=options.target_ts,
-            trigger_ms=max(options.trigger_ms, settings.sink.flush_interval_ms),
-            on_report=self._save,
-            planned=fence.planned,
-            planned_ranges=fence.planned_ranges,
-            by_table=options.config.by_table,
-            check_storage=self._check_storage,
-            sync_point_every_ms=settings.sink.sync_point_every_ms,
-        )
-        self._note_begin()
-        reached = changefeed.run()
+        begin = Position(identity.start_ts) if delivered is None else delivered
+        trigger_ms = max(options.trigger_ms, settings.sink.flush_interval_ms)
+        reached = self._run_batches(Batches(driver, reader, history, fence, begin, trigger_ms, settings.sink.sync_point_every_ms))
         log.info("%s; delivered up to %s", "the target is reached" if reached else "stopped", tso.describe(self._status.checkpoint_ts))
         if reached:
             self._note_end(Event.TARGET_REACHED)
+
+    def _await_log(self, reader: LogReader, at: int) -> None:
+        """Nothing to wait for: a changefeed begins at a ts that the log has reached."""
+
+    def _open_log(self) -> LogReader:
+        return LogReader(self._options.log)
+
+    def _job_runner(self, stack: ExitStack) -> JobRunner:
+        """What runs the batches' tasks: a Spark session of this process."""
+        from tidemill.spark.jobs import SparkRunner
+        from tidemill.spark.session import start_session, stop_session
+
+        options, log_file = self._options, self._folder.spark_log
+        log.info("starting Spark")
+        name = f"tidemill {options.changefeed}"
+        self._session = start_session(log_file, master=options.master, name=name, user=options.spark_conf)
+        stack.callback(stop_session, self._session)
+        return SparkRunner(self._session.sparkContext, f"tidemill-{options.changefeed}", stop=self._stop, tell=self._note_failure)
+
+    def _run_batches(self, batches: Batches) -> bool:
+        """Deliver until the target is reached (True) or a stop is asked for (False), by a Structured Streaming query."""
+        from tidemill.spark.query import Changefeed
+
+        changefeed = Changefeed(
+            self._session,
+            batches.driver,
+            log=self._options.log,
+            checkpoint_folder=self._folder.spark,
+            start_ts=batches.begin.ts,
+            delivered=batches.begin,
+            target_ts=self._options.target_ts,
+            trigger_ms=batches.trigger_ms,
+            on_report=self._save,
+            planned=batches.fence.planned,
+            planned_ranges=batches.fence.planned_ranges,
+            by_table=self._options.config.by_table,
+            check_storage=self._check_storage,
+            sync_point_every_ms=batches.sync_point_every_ms,
+        )
+        self._note_begin()
+        return changefeed.run()
 
     def _forget_refused(self) -> None:
         """If the schema registry had refused something, a person may have changed it there: forget what is remembered of the registry."""

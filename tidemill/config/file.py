@@ -195,6 +195,11 @@ def parse_config(text: str, name: str = "configuration") -> ChangefeedConfig:
         raise ConfigError(f"{name}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{name}: it is nested too deep") from None
+    return check_config(data, name)
+
+
+def check_config(data: Mapping[str, Any], name: str = "configuration") -> ChangefeedConfig:
+    """Check a changefeed's settings, with the keys of the TOML file. Raises as `parse_config`."""
     if not is_shallow(data):  # keys with many dots are nested, too
         raise ConfigError(f"{name}: it is nested too deep")
     faults = Faults()

@@ -14,6 +14,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import IO
+
+LONGEST_LINE = 1 << 24
+"""Bytes of a line that a child writes to its stdout for this process."""
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """For the environment of a Python: it, and every Python that it starts, takes no module from its working directory. A file `http.py` or
@@ -33,14 +37,23 @@ def environment(*more: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-async def start(argv: Sequence[str], variables: Mapping[str, str], *, new_session: bool = False, keeps_stderr: bool = False) -> Child:
-    """Start a process with this environment. Its stdin is a pipe that this process holds open. `keeps_stderr`: its stderr is read here.
-    Raises OSError."""
+async def start(
+    argv: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    new_session: bool = False,
+    keeps_stderr: bool = False,
+    keeps_stdout: bool = False,
+) -> Child:
+    """Start a process with this environment. Its stdin is a pipe that this process holds open. `keeps_stderr`, `keeps_stdout`: these are
+    read here. Raises OSError."""
     child = Child(asyncio.get_running_loop())
 
     def popen() -> subprocess.Popen[bytes]:
-        stderr = subprocess.PIPE if keeps_stderr else None
-        return subprocess.Popen(argv, bufsize=0, stdin=subprocess.PIPE, stderr=stderr, env=dict(variables), start_new_session=new_session)
+        out, err = (subprocess.PIPE if kept else None for kept in (keeps_stdout, keeps_stderr))
+        return subprocess.Popen(
+            argv, bufsize=0, stdin=subprocess.PIPE, stdout=out, stderr=err, env=dict(variables), start_new_session=new_session
+        )
 
     def work() -> None:
         """In the thread."""
@@ -68,6 +81,8 @@ async def start(argv: Sequence[str], variables: Mapping[str, str], *, new_sessio
         raise
     if keeps_stderr:
         await child.open_stderr()
+    if keeps_stdout:
+        await child.open_stdout()
     return child
 
 
@@ -80,9 +95,10 @@ class Child:
         self._over = asyncio.Event()
         self.dead = threading.Event()
         """The process has ended, and the loop's thread knows."""
-        self._pipe: asyncio.BaseTransport | None = None
+        self._pipes: list[asyncio.BaseTransport] = []
         self.begun: asyncio.Future[None] = loop.create_future()
         self.stderr = asyncio.StreamReader()
+        self.stdout = asyncio.StreamReader(limit=LONGEST_LINE)
 
     @property
     def pid(self) -> int:
@@ -122,8 +138,8 @@ class Child:
 
     def close(self) -> None:
         """Close what is left of its pipes."""
-        if self._pipe is not None:
-            self._pipe.close()
+        while self._pipes:
+            self._pipes.pop().close()
         if self._running.stdin is not None:
             with contextlib.suppress(OSError):
                 self._running.stdin.close()
@@ -163,5 +179,13 @@ class Child:
 
     async def open_stderr(self) -> None:
         """Read its stderr into `stderr`."""
-        protocol = asyncio.StreamReaderProtocol(self.stderr)
-        self._pipe, _ = await self._loop.connect_read_pipe(lambda: protocol, self._running.stderr)
+        await self._open(self.stderr, self._running.stderr)
+
+    async def open_stdout(self) -> None:
+        """Read its stdout into `stdout`."""
+        await self._open(self.stdout, self._running.stdout)
+
+    async def _open(self, reader: asyncio.StreamReader, pipe: IO[bytes] | None) -> None:
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await self._loop.connect_read_pipe(lambda: protocol, pipe)
+        self._pipes.append(transport)

@@ -138,6 +138,7 @@ class ChildProcess:
     """One supervised process: its name, its command line, and its state.
 
     `secrets`: environment variables, because everybody can read command lines. `rule`: what follows its end, by default `Restarts`.
+    `heard`: called with each line of its stdout, which is passed on otherwise.
     """
 
     name: str
@@ -145,6 +146,7 @@ class ChildProcess:
     progress: Callable[[], int] = lambda: 0
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     rule: Rule | None = field(default=None, repr=False)
+    heard: Callable[[bytes], None] | None = field(default=None, repr=False)
     restarts: int = 0
     pid: int | None = None
     last_error: tuple[str, str] | None = None
@@ -219,15 +221,19 @@ class Supervisor:
     async def _once(self, child: ChildProcess, environment: Mapping[str, str]) -> End:
         child.last_error = child.raised = None
         variables = children.environment(child.secrets, environment, {SUPERVISED: "1"})
-        process = await children.start(child.argv, variables, keeps_stderr=True)  # its stdin is held open: see `lifeline`
+        # its stdin is held open: see `lifeline`
+        process = await children.start(child.argv, variables, keeps_stderr=True, keeps_stdout=child.heard is not None)
         child.process, child.pid = process, process.pid
         log.info("%s started (pid %d)", child.name, process.pid)
         self.on_change()
-        relay = asyncio.create_task(_relay(child, process.stderr))
+        relays = [asyncio.create_task(_relay(child, process.stderr))]
+        if child.heard is not None:
+            relays.append(asyncio.create_task(_hear(child.heard, process.stdout)))
         status = await process.wait()
         # A grandchild may live on for a moment and hold the pipe open: its output is not waited for.
-        await asyncio.wait([relay], timeout=1.0)
-        relay.cancel()
+        await asyncio.wait(relays, timeout=1.0)
+        for relay in relays:
+            relay.cancel()
         process.close()
         child.process, child.pid = None, None
         self.on_change()
@@ -298,3 +304,8 @@ async def _relay(child: ChildProcess, stderr: asyncio.StreamReader) -> None:
         child.last_error, child.raised = errors.last_error, errors.raised
         if not data:
             return
+
+
+async def _hear(heard: Callable[[bytes], None], stdout: asyncio.StreamReader) -> None:
+    while line := await stdout.readline():
+        heard(line)

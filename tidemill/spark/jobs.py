@@ -78,6 +78,11 @@ class SparkRunner:
         self._packs: dict[str, Any] = {}  # broadcasts of the packs that the newest batch needs
 
     @property
+    def is_here(self) -> bool:
+        """Whether tasks run on this machine, started by this process's Java."""
+        return self._executors.here
+
+    @property
     def parallelism(self) -> int:
         """How many tasks the executors that are there now run at once."""
         try:

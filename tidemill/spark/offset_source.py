@@ -17,19 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from tidemill.delivery.position import Position, levelled
-from tidemill.tso import physical_ms
+from tidemill.delivery.position import Position
 
 if TYPE_CHECKING:
-    from tidemill.changelog.reader import LogReader
+    from tidemill.delivery.clock import Clock
 
 NAME = "tidemill-clock"
 TABLE = "table"
 """The value of `progress` with which each log partition is delivered up to its own head."""
-TRIGGER_TOLERANCE = 0.9
-"""A batch may begin after this part of a trigger: resolved ts come a trigger apart, give or take some milliseconds."""
-
-
 REMOTE_POLL_S, IDLE_POLL_S, AWAY_POLL_S = 0.5, 5.0, 30.0
 """Seconds between two looks at the heads: on an object store, where each look is a request; there, while heads do not move; and at storage
 that is away. On a local disk a look is a small read, so it happens whenever Spark asks (about every 50 ms)."""
@@ -88,9 +83,6 @@ def _position(fields: dict[str, Any] | None) -> Position | None:
 class OffsetReader(DataSourceStreamReader):
     """Offsets are ends of batches: `{"ts": …}`. With `by_table` each log partition is delivered up to its own head. An offset then says how
     far each is, if they are not equally far: `{"ts": the least, "parts": […]}`.
-
-    The clock sets the pace, not Spark's trigger: at most one batch in `trigger_ms` while the changefeed keeps up with the log. If a batch
-    had to end before the log's end, at a DDL or because it had enough bytes, the next one begins at once.
     """
 
     def __init__(
@@ -104,12 +96,11 @@ class OffsetReader(DataSourceStreamReader):
         by_table: bool = False,
         sync_point_every_ms: int = 0,
     ) -> None:
-        self._sync_point_every_ms = sync_point_every_ms
-        self._log, self._start, self._target, self._trigger_s = log, start, target_ts, trigger_ms / 1000
-        self._first_end, self._by_table = first_end, by_table
-        self._state: tuple[LogReader, Any] | None = None
-        self._pace, self._moved = Pace(0.0), False
-        self._due = self._held = 0.0  # when the next batch may begin, in time.monotonic()
+        self._log, self._start, self._first_end = log, start, first_end
+        self._target, self._trigger_s = target_ts, trigger_ms / 1000
+        self._by_table, self._sync_point_every_ms = by_table, sync_point_every_ms
+        self._clock: Clock | None = None
+        self._pace = Pace(0.0)
 
     def initialOffset(self) -> dict[str, Any]:
         return self._start.to_dict()
@@ -123,72 +114,37 @@ class OffsetReader(DataSourceStreamReader):
         if time.monotonic() < self._pace.next_poll:
             return begin.to_dict()
         try:
-            found = self._next(begin)
+            clock = self._opened(begin.ts)
+            found = clock.next(begin)
         except LogUnavailable as error:
             self._pace.failed()
             _log.warning("%s", error.message)
             found = begin
         else:
-            self._pace.polled(moved=self._moved, begins=found != begin)
+            self._pace.polled(moved=clock.moved, begins=found != begin)
         return found.to_dict()
 
-    def _next(self, begin: Position) -> Position:
-        """Read the heads before the schemas: then every DDL at or below the heads is known."""
-        from tidemill.changelog.history import follow
-        from tidemill.delivery.inputs.log_source import KEPT_HISTORY
-
-        reader, history = self._opened(begin.ts)
-        ends = self._ends(reader, begin)
-        ahead = max(end - begin.at(p) for p, end in enumerate(ends))
-        self._moved = ahead > 0
-        if self._target:
-            ends = [min(end, self._target) for end in ends]
-            ahead = max(end - begin.at(p) for p, end in enumerate(ends))
-        if ahead <= 0 or not self._is_due(ahead) or time.monotonic() < self._held:
-            return begin
-        if history.resolved_ts < max(ends):
-            follow(history, reader)
-        if begin.ts - history.start_ts > KEPT_HISTORY:
-            history.forget(begin.ts)
-        first = self._first_end
-        if first is not None and begin == self._start != first and all(first.at(p) <= end for p, end in enumerate(ends)):
-            return first
-        found = self._cut(reader, history, begin, ends)
-        is_all = all(found.at(p) >= end for p, end in enumerate(ends))
-        self._due = time.monotonic() + self._trigger_s if is_all else 0.0
-        if found == begin:  # tables are still being read, or partitions wait for one another
-            self._held = time.monotonic() + self._trigger_s
-        return found
-
-    def _ends(self, reader: LogReader, begin: Position) -> list[int]:
-        """How far each log partition may be delivered."""
-        if self._by_table:
-            heads = reader.heads()  # first: it may bring a newer log.json
-            return levelled(heads, reader.identity.units_at(begin.ts))
-        least = reader.resolved_ts_if_above(begin.ts)
-        return [least] * reader.partitions
-
-    def _cut(self, reader: LogReader, history: Any, begin: Position, ends: list[int]) -> Position:
-        from tidemill.delivery.inputs.log_source import next_end, next_position
-
-        if begin.parts or self._by_table:
-            return next_position(reader, history, begin, ends)
-        return Position(next_end(reader, history, begin.ts, ends[0], self._sync_point_every_ms))
-
-    def _is_due(self, ahead: int) -> bool:
-        """Whether the log has moved on by about a trigger, or a trigger has passed since the last batch."""
-        return physical_ms(ahead) >= TRIGGER_TOLERANCE * self._trigger_s * 1000 or time.monotonic() >= self._due
-
-    def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
-        if self._state is None:
+    def _opened(self, from_ts: int) -> Clock:
+        if self._clock is None:
             from tidemill.changelog.files.bounds import within
             from tidemill.changelog.history import load_history
             from tidemill.changelog.reader import LogReader
+            from tidemill.delivery.clock import Clock
 
             reader = LogReader(self._log)
             self._pace = Pace(0.0 if reader.storage.local else min(REMOTE_POLL_S, self._trigger_s / 2))
-            self._state = reader, load_history(reader, from_ts=within(reader.start_ts, from_ts))
-        return self._state
+            self._clock = Clock(
+                reader,
+                load_history(reader, from_ts=within(reader.start_ts, from_ts)),
+                self._start,
+                target_ts=self._target or None,
+                trigger_s=self._trigger_s,
+                first_end=self._first_end,
+                by_table=self._by_table,
+                sync_point_every_ms=self._sync_point_every_ms,
+                seconds=time.monotonic,
+            )
+        return self._clock
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return []

@@ -14,16 +14,18 @@ from typing import Any
 from tidemill.changelog.storage.outcomes import storage_errors
 
 
-def write(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file atomically. `sync`: it survives a crash of the machine when this returns. A failed write may be repeated."""
+def write(path: Path, data: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
+    """Replace a file atomically. `sync`: it survives a crash of the machine when this returns. `mode`: who may read and write it, less what
+    the umask forbids. A failed write may be repeated."""
     with storage_errors(str(path), writing=True):
-        _write(path, data, sync=sync)
+        _write(path, data, sync=sync, mode=mode)
 
 
-def _write(path: Path, data: bytes, *, sync: bool) -> None:
+def _write(path: Path, data: bytes, *, sync: bool, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as file:
+    temporary.unlink(missing_ok=True)  # one that a crash left may have another mode
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
         file.write(data)
         if sync:
             file.flush()

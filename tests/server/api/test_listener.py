@@ -1,0 +1,146 @@
+"""The port: plain and TLS, certificates of clients and their names, slow and broken clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.server.apis import served
+from tests.support.server.fake_service import FakeService
+from tests.support.servers.certificates import Authority
+from tidemill.errors import ConfigError
+from tidemill.server.api import listener
+from tidemill.server.api.listener import Certificates, Listener
+from tidemill.server.api.requests import BODY_LIMIT
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("certificates")
+    authority = Authority()
+    (found / "ca.pem").write_bytes(authority.pem)
+    for name in ("server", "ops", "stranger"):
+        authority.sign(name).write(found, name)
+    Authority("another CA").sign("ops").write(found, "foreign")
+    return found
+
+
+def certificates(folder: Path, *, ca: bool = False, allowed: tuple[str, ...] = ()) -> Certificates:
+    return Certificates(folder / "server.pem", folder / "server.key", folder / "ca.pem" if ca else None, allowed)
+
+
+def context(folder: Path, client: str | None = None) -> ssl.SSLContext:
+    found = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    if client is not None:
+        found.load_cert_chain(folder / f"{client}.pem", folder / f"{client}.key")
+    return found
+
+
+def test_plain() -> None:
+    with served(FakeService()) as address, httpx.Client(base_url=f"http://{address}") as client:
+        assert client.get("/status").json()["pid"] == 4711
+        assert "server" not in client.get("/status").headers
+        answer = client.post("/api/v2/changefeeds", content=b"x" * (BODY_LIMIT + 1))
+        assert answer.status_code == 413
+        answer = client.post("/api/v2/changefeeds", content=iter([b"x" * 65536] * 20))  # without a Content-Length
+        assert answer.status_code == 413
+        assert client.get("/status").status_code == 200
+
+
+def test_tls(folder: Path) -> None:
+    with served(FakeService(), certificates=certificates(folder)) as address:
+        assert httpx.get(f"https://{address}/status", verify=context(folder)).status_code == 200
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"http://{address}/status")
+
+
+def test_clients_need_a_certificate_whose_name_is_allowed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with served(FakeService(), certificates=certificates(folder, ca=True, allowed=("ops",))) as address:
+        url = f"https://{address}/status"
+        assert httpx.get(url, verify=context(folder, "ops")).status_code == 200
+        answer = httpx.get(url, verify=context(folder, "stranger"))
+        assert (answer.status_code, answer.json()["error_code"]) == (403, "CDC:ErrUnauthorized")
+        assert "stranger" in answer.json()["error_msg"]
+        for client in (None, "foreign"):
+            with pytest.raises(httpx.HTTPError):
+                httpx.get(url, verify=context(folder, client))
+    assert "common name stranger is not allowed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"cert": "server.pem"}, "--cert and --key go together"),
+        ({"allowed": ("a",)}, "--cert-allowed-cn needs --cert"),
+        ({"cert": "server.pem", "key": "server.key", "allowed": ("a",)}, "--cert-allowed-cn needs --ca"),
+        ({"cert": "server.pem", "key": "ops.key"}, "--cert .*server.pem"),
+        ({"cert": "none.pem", "key": "server.key"}, "No such file"),
+        ({"cert": "server.pem", "key": "server.key", "ca": "server.key"}, "--ca .*server.key"),
+    ],
+)
+def test_certificates_that_do_not_fit(folder: Path, given: dict[str, object], why: str) -> None:
+    paths = {name: folder / str(given[name]) for name in ("cert", "key", "ca") if name in given}
+    with pytest.raises(ConfigError, match=why):
+        Certificates(**paths, allowed_cn=given.get("allowed", ())).context()  # type: ignore[arg-type]
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with served(FakeService()) as address:
+
+        async def second() -> None:
+            await Listener(lambda *_: None).start(address)  # type: ignore[arg-type,return-value]
+
+        with pytest.raises(ConfigError, match=rf"--addr {address}: the port is taken"):
+            asyncio.run(second())
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "127.0.0.1:99999", "256.0.0.1:0"])
+def test_addresses_that_are_none(address: str) -> None:
+    async def start() -> None:
+        await Listener(lambda *_: None).start(address)  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(ConfigError, match="--addr"):
+        asyncio.run(start())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /status HT", b"GET /status HTTP/1.1\r\nHost: a\r\n\r\nGET /sta"])
+def test_a_head_that_does_not_come_ends_the_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "HEAD_S", 0.2)
+    with served(FakeService()) as address:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as client:
+            client.sendall(sent)
+            told = b""
+            while data := client.recv(4096):
+                told += data
+    assert told.count(b"HTTP/1.1 200") == (1 if b"\r\n\r\n" in sent else 0)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /status HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 2_000_000,
+        b"GET /status HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST /api/v2/tso HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /status\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused(sent: bytes) -> None:
+    with served(FakeService()) as address:
+        host, port = address.split(":")
+        told = b""
+        with socket.create_connection((host, int(port)), timeout=20) as client, contextlib.suppress(OSError):
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+            while data := client.recv(4096):
+                told += data
+        assert told == b"" or told.startswith(b"HTTP/1.1 4")
+        assert httpx.get(f"http://{address}/status").status_code == 200

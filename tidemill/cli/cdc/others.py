@@ -1,0 +1,151 @@
+"""`tidemill cli capture|processor|tso|unsafe`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from tidemill import tso as timestamps
+from tidemill.cli.cdc.changefeeds import IdOption, KeyspaceOption, NoConfirmOption, UpstreamCa, UpstreamCert, UpstreamKey, UpstreamPd
+from tidemill.cli.cdc.client import Client
+from tidemill.cli.cdc.commands import said_as_ticdc, verb, with_flags
+from tidemill.cli.cdc.connection import Connection
+from tidemill.cli.cdc.output import print_json, read_yes
+from tidemill.cli.cdc.wanted import upstream
+from tidemill.errors import made
+
+RESOLVE_BEFORE_MS = 60_000
+"""Locks of the last minute may be of transactions that still run."""
+
+capture = typer.Typer(no_args_is_help=True, help="Manage servers.")
+processor = typer.Typer(no_args_is_help=True, help="Look at changefeeds on servers.")
+tso = typer.Typer(no_args_is_help=True, help="The cluster's time.")
+unsafe = typer.Typer(no_args_is_help=True, help="For those who know what they do.")
+
+
+@verb(capture, "list")
+def list_captures(client: Client) -> None:
+    """List servers."""
+    found = client.items("/api/v2/captures")
+    names = {"id": "id", "is-owner": "is_owner", "address": "address", "cluster-id": "cluster_id"}
+    print_json([{shown: one[name] for shown, name in names.items()} for one in found])
+
+
+@verb(processor, "list")
+def list_processors(client: Client) -> None:
+    """List which changefeeds run on which servers."""
+    found = client.items("/api/v2/processors")
+    print_json([{"id": one["changefeed_id"], "capture_id": one["capture_id"]} for one in found])
+
+
+@verb(processor, "query")
+def query_processor(
+    client: Client, changefeed_id: IdOption, capture_id: Annotated[str, typer.Option("--capture-id", "-p", help="A server's id.")]
+) -> None:
+    """Show which tables a server has of a changefeed."""
+    found = client.send("GET", f"/api/v2/processors/{quote(changefeed_id, safe='')}/{quote(capture_id, safe='')}")
+    tables = {str(table): {"start-ts": 0} for table in found["table_ids"]}
+    print_json({"status": {"tables": tables, "operation": None, "admin-job-type": 0}, "position": None})
+
+
+def _query_tso() -> None:
+    def query(_: None) -> None:
+        """Print the cluster's time: from PD with --pd, else from the server."""
+
+    def call(connection: Connection, given: object) -> None:
+        with said_as_ticdc():
+            if connection.pd:
+                typer.echo(asyncio.run(_tso_of_pd(connection.pd, connection)))
+                return
+            with connection.client() as client:
+                typer.echo(timestamps.compose(*client.tso()))
+
+    tso.command("query")(with_flags(query, call))
+
+
+async def _tso_of_pd(pd: str, connection: Connection) -> int:
+    from tidemill.capture.tikv.client.pd import PdClient  # with gRPC; the other commands need not load it
+    from tidemill.capture.tikv.client.tls import security_of
+
+    paths = [Path(one) if one else None for one in (connection.ca, connection.cert, connection.key)]
+    client = await PdClient.connect(pd, security=security_of(pd.split(","), *paths))
+    try:
+        return await client.tso()
+    finally:
+        await client.close()
+
+
+_query_tso()
+
+
+@verb(unsafe, "show-metadata")
+def show_metadata(client: Client) -> None:
+    """Print what the server keeps."""
+    found = client.send("GET", "/api/v2/unsafe/metadata")
+    for one in found:
+        typer.echo(f"Key: {one.get('key', '')}, Value: {one.get('value', '')}")
+    typer.echo(f"Show {len(found)} KVs")
+
+
+@verb(unsafe, "resolve-lock")
+def resolve_lock(
+    client: Client,
+    region: Annotated[int, typer.Option("--region", help="The region's id.")],
+    ts: Annotated[int, typer.Option("--ts", help="Resolve locks before this TSO. Default: a minute ago.")] = 0,
+    keyspace: KeyspaceOption = "default",
+    upstream_pd: UpstreamPd = None,
+    upstream_ca: UpstreamCa = None,
+    upstream_cert: UpstreamCert = None,
+    upstream_key: UpstreamKey = None,
+) -> None:
+    """Resolve the locks of a region whose transactions are over."""
+    cluster = upstream(upstream_pd, upstream_ca, upstream_cert, upstream_key)
+    if not ts:
+        ts = timestamps.compose(client.tso(cluster)[0] - RESOLVE_BEFORE_MS)
+    client.send("POST", "/api/v2/unsafe/resolve_lock", {**cluster, "region_id": region, "ts": ts}, keyspace=keyspace)
+
+
+@verb(unsafe, "delete-service-gc-safepoint")
+def delete_service_gc_safepoint(
+    client: Client,
+    no_confirm: NoConfirmOption = False,
+    keyspace: KeyspaceOption = "default",
+    upstream_pd: UpstreamPd = None,
+    upstream_ca: UpstreamCa = None,
+    upstream_cert: UpstreamCert = None,
+    upstream_key: UpstreamKey = None,
+) -> None:
+    """Remove what holds the cluster's GC back for this server."""
+    _confirm(no_confirm)
+    cluster = upstream(upstream_pd, upstream_ca, upstream_cert, upstream_key)
+    client.send("DELETE", "/api/v2/unsafe/service_gc_safepoint", cluster, keyspace=keyspace)
+    typer.echo("CDC service GC safepoint truncated in PD!")
+
+
+@verb(unsafe, "reset")
+def reset(
+    client: Client,
+    no_confirm: NoConfirmOption = False,
+    cluster_id: Annotated[str, typer.Option("--cluster-id", help="`default`, the only one.")] = "default",
+) -> None:
+    """Remove all changefeeds, and what holds the cluster's GC back."""
+    _confirm(no_confirm)
+    if cluster_id != "default":
+        raise made("CDC:ErrAPIInvalidParam", f"there is no cluster {cluster_id}; there is `default`", retryable=False)
+    for one in client.changefeeds("all"):
+        client.remove(one["id"])
+    client.send("DELETE", "/api/v2/unsafe/service_gc_safepoint", {})
+    typer.echo("reset and all metadata truncated in PD!")
+
+
+def _confirm(no_confirm: bool) -> None:
+    if no_confirm:
+        return
+    typer.echo("Confirm that you know what this command will do and use it at your own risk [Y/N]")
+    if not read_yes():
+        typer.echo("Error: abort meta command", err=True)
+        raise typer.Exit(1)

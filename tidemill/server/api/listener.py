@@ -1,0 +1,219 @@
+"""Serves an ASGI application at an address: uvicorn, with TLS, client certificates and their names.
+
+--cert, --key          TLS
+--ca                   clients need a certificate of this authority
+--cert-allowed-cn      … whose common name is one of these; others are answered 403
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tidemill.errors import ConfigError, cannot_listen
+from tidemill.server.api.errors import UNAUTHORIZED, Failure
+
+HEAD_S = 15.0
+"""How long the head of a request may take."""
+KEEP_ALIVE_S = 60
+CONNECTIONS = 1000
+"""How many may be open. More are answered 503."""
+STOP_S = 5
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """The PEM files of a server's TLS."""
+
+    cert: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+    allowed_cn: tuple[str, ...] = ()
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS context; None: no TLS. Raises ConfigError that names the flag."""
+        if self.cert is None and self.key is None:
+            if self.allowed_cn:
+                raise ConfigError("--cert-allowed-cn needs --cert, --key and --ca", hint="Clients show a certificate only over TLS.")
+            return None  # as in TiCDC, --ca alone is for the connections to PD and TiKV
+        if self.cert is None or self.key is None:
+            raise ConfigError("--cert and --key go together", hint="Give both, or neither.")
+        if self.allowed_cn and self.ca is None:
+            raise ConfigError("--cert-allowed-cn needs --ca", hint="It says who may issue clients' certificates.")
+        found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        found.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            found.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"--cert {self.cert}, --key {self.key}: {error}") from None
+        if self.ca is not None:
+            try:
+                found.load_verify_locations(self.ca)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"--ca {self.ca}: {error}") from None
+            found.verify_mode = ssl.CERT_REQUIRED
+        return found
+
+
+def common_names(certificate: dict[str, Any]) -> list[str]:
+    """Return the common names of a certificate, as `SSLSocket.getpeercert` gives it."""
+    return [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
+
+
+class _Protocol(H11Protocol):
+    """A connection. It ends if the head of a request does not come, and has an application of its own if its certificate is not allowed."""
+
+    allowed_cn: tuple[str, ...] = ()
+    _waits: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        if self.allowed_cn:
+            names = common_names(transport.get_extra_info("peercert") or {})
+            if not set(names) & set(self.allowed_cn):
+                _log.warning("a client whose certificate has the common name %s is not allowed", ", ".join(names) or "none")
+                self.app = _Forbidden(", ".join(names) or "none")
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def _look(self) -> None:
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:  # part of a head
+            if self._waits is None:
+                self._wait()
+        else:
+            self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._go_on()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waits = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def _go_on(self) -> None:
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+
+    def _too_slow(self) -> None:
+        self._waits = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class _Forbidden:
+    """Answers 403."""
+
+    def __init__(self, names: str) -> None:
+        said = f"the certificate's common name is not allowed: {names}"
+        self._body = json.dumps(Failure(403, UNAUTHORIZED, said).body()).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(self._body)).encode()), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 403, "headers": headers})
+        await send({"type": "http.response.body", "body": self._body})
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers, and with an event when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
+class Listener:
+    """Serves an application until it is stopped."""
+
+    def __init__(self, app: ASGIApp, certificates: Certificates | None = None) -> None:
+        self._app, self._certificates = app, certificates or Certificates()
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.address = ""
+        """HOST:PORT, after `start`."""
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self._certificates.cert is None else "https"
+
+    async def start(self, address: str, flag: str = "--addr") -> None:
+        """Listen on HOST:PORT (port 0: any free port). `flag`: the option that chose the address, for errors. Raises ConfigError."""
+        context = self._certificates.context()
+        listening = _bound(address, flag)
+        config = uvicorn.Config(
+            self._app,
+            http=type("_Protocol", (_Protocol,), {"allowed_cn": self._certificates.allowed_cn}),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_S,
+            limit_concurrency=CONNECTIONS,
+        )
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)  # the application logs requests, and what fails in them
+        config.load()
+        config.ssl = context
+        self._server = _Server(config)
+        host, port = listening.getsockname()[:2]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._task = asyncio.create_task(self._server.serve([listening]), name="http")
+        waiting = asyncio.create_task(self._server.listening.wait())
+        await asyncio.wait({self._task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._task.done():
+            await self._task
+
+    async def stop(self) -> None:
+        """Answer what is being answered, up to some seconds, and close the port."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+
+def _bound(address: str, flag: str) -> socket.socket:
+    """Return a socket that is bound to an address. Raises ConfigError."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, int(port)))
+    except (OSError, ValueError, OverflowError) as error:
+        found.close()
+        raise cannot_listen(flag, address, error) from None
+    found.setblocking(False)
+    return found

@@ -1,0 +1,191 @@
+"""What all routes share: reading a request, checking who sent it, writing an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+
+from fastapi import Path, Query, Request
+from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
+
+from tidemill.errors import TidemillError, redact
+from tidemill.server.api import bodies as b
+from tidemill.server.api.errors import invalid
+from tidemill.server.api.tokens import Tokens
+from tidemill.server.errors import InvalidKeyspace
+from tidemill.server.service import DEFAULT_NAMESPACE, UpstreamNames
+
+BODY_LIMIT = 1 << 20
+"""Bytes of a request's body."""
+BODY_S = 30.0
+"""How long a body may take."""
+REST_LIMIT, REST_S = 16 << 20, 5.0
+"""So much of a body that is too large is read, and thrown away: a client that is still sending does not see the answer."""
+_ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
+_ID_LENGTH = 128
+_SHOWN = 160
+
+
+class BodyTooLarge(TidemillError):
+    """A request's body is larger than BODY_LIMIT."""
+
+    code = "CDC:ErrAPIInvalidParam"
+
+
+class BodyTooSlow(TidemillError):
+    """A request's body does not come."""
+
+    code = "CDC:ErrAPIInvalidParam"
+
+
+class CrossOrigin(TidemillError):
+    """A page of another site sent the request."""
+
+    code = "CDC:ErrUnauthorized"
+
+
+R = TypeVar("R", bound=b.Request)
+
+IdPath = Annotated[str, Path(description="A changefeed's name: letters and digits, joined by single hyphens, at most 128.")]
+KeyspaceQuery = Annotated[str | None, Query(description="`default`, the only one.")]
+NamespaceQuery = Annotated[str | None, Query(description="The older word for keyspace.")]
+
+
+def is_id(text: str) -> bool:
+    """Whether TiCDC takes a text as a changefeed's name."""
+    return len(text) <= _ID_LENGTH and _ID.fullmatch(text) is not None
+
+
+def checked_id(text: str) -> str:
+    """Return a changefeed's name. Raises InvalidParameter."""
+    if not is_id(text):
+        raise invalid(
+            f"invalid changefeed_id: {shortened(text)}",
+            f"It has to match ^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$ and may have {_ID_LENGTH} characters.",
+        )
+    return text
+
+
+def namespace_of(keyspace: KeyspaceQuery = None, namespace: NamespaceQuery = None) -> str:
+    """Return the namespace of a request: `?keyspace=`, or `?namespace=` as older versions say. Raises InvalidKeyspace, InvalidParameter."""
+    if keyspace and namespace and keyspace != namespace:
+        raise invalid("keyspace and namespace contradict each other: they are two words for one thing")
+    found = keyspace or namespace or DEFAULT_NAMESPACE
+    if found != DEFAULT_NAMESPACE:
+        raise InvalidKeyspace(f"there is no keyspace {shortened(found)}", hint=f"There is one: {DEFAULT_NAMESPACE}.")
+    return found
+
+
+def number(text: str | None, name: str) -> int:
+    """Return a whole number of the query. Raises InvalidParameter."""
+    if text is None or not re.fullmatch(r"[0-9]{1,19}", text):
+        raise invalid(f"{name} is missing" if text is None else f"{name}: expected a number, got {shortened(text)}")
+    return int(text)
+
+
+def shortened(text: str) -> str:
+    """Return a text of a request as errors show it: short, printable, without secrets."""
+    text = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return redact("".join(letter if letter.isprintable() else "�" for letter in text))
+
+
+async def body_of(request: Request, model: type[R], *, empty_allowed: bool = False) -> R:
+    """Read and parse a body. Raises InvalidParameter, BodyTooLarge, BodyTooSlow."""
+    return b.parse(model, await _read(request), empty_allowed=empty_allowed)
+
+
+async def _read(request: Request) -> bytes:
+    chunks, size, more = [], 0, True
+    try:
+        async with asyncio.timeout(BODY_S):
+            while more and size <= BODY_LIMIT:
+                chunk, more = await _next(request)
+                size += len(chunk)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise BodyTooSlow(f"the body did not come within {BODY_S:.0f} s") from None
+    if size > BODY_LIMIT:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REST_S):
+                while more and size < REST_LIMIT:
+                    chunk, more = await _next(request)
+                    size += len(chunk)
+        raise BodyTooLarge(f"the body is larger than {BODY_LIMIT} bytes")
+    return b"".join(chunks)
+
+
+async def _next(request: Request) -> tuple[bytes, bool]:
+    """Return a part of a body, and whether there is more. Raises ClientDisconnect."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
+
+
+def upstream_of(body: b.PdConfig) -> UpstreamNames:
+    """Return the cluster that a request names."""
+    return UpstreamNames(tuple(body.pd_addrs), body.ca_path, body.cert_path, body.key_path, tuple(body.cert_allowed_cn))
+
+
+class Json(JSONResponse):
+    """An answer as TiCDC writes it: UTF-8, without spaces."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def answer(body: b.Answer, status: int = 200) -> Json:
+    """Return an answer."""
+    return Json(body.body(), status)
+
+
+def listed(items: Sequence[b.Answer]) -> Json:
+    """Return a list in TiCDC's envelope."""
+    return answer(b.ListResponse(total=len(items), items=list(items)))
+
+
+def documented(model: Any, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Return what OpenAPI says of a route's answers."""
+    failed: dict[str, Any] = {"model": b.HttpError}
+    return {
+        status: {"model": model, "description": "Done."},
+        400: {**failed, "description": "The request is at fault; error_code says how."},
+        500: {**failed, "description": "The server, the cluster or the sink is at fault. Trying again may help."},
+    }
+
+
+def takes(model: type[b.Request], *, required: bool = True) -> dict[str, Any]:
+    """Return what OpenAPI says of a route's body."""
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Lets in requests that change something. `tokens` None: from everybody who reaches the port."""
+
+    tokens: Tokens | None = None
+
+    async def __call__(self, request: Request) -> None:
+        """Raise Unauthorized or CrossOrigin."""
+        _check_origin(request.headers)
+        if self.tokens is not None:
+            request.state.user = self.tokens.check(request.headers.get("authorization"))
+
+
+def _check_origin(headers: Mapping[str, str]) -> None:
+    """A browser sends what a page of another site asks for, with the user's rights: to this machine, or behind a firewall."""
+    origin, host = headers.get("origin"), headers.get("host")
+    if origin is not None and (origin == "null" or urlsplit(origin).netloc.lower() != (host or "").lower()):
+        raise CrossOrigin(f"a page of {shortened(origin)} may not change anything here")
+    if headers.get("sec-fetch-site") == "cross-site":
+        raise CrossOrigin("a page of another site may not change anything here")
+
+
+GuardCall = Callable[[Request], Any]

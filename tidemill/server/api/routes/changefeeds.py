@@ -1,0 +1,154 @@
+"""`/api/v2/changefeeds`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from tidemill.config.replica_config import from_json
+from tidemill.config.toml_text import toml_text
+from tidemill.errors import ConfigError
+from tidemill.server.api import bodies as b
+from tidemill.server.api.answers import Writer
+from tidemill.server.api.errors import failure_of, invalid
+from tidemill.server.api.requests import (
+    GuardCall,
+    IdPath,
+    Json,
+    answer,
+    body_of,
+    checked_id,
+    documented,
+    is_id,
+    listed,
+    namespace_of,
+    shortened,
+    takes,
+    upstream_of,
+)
+from tidemill.server.errors import ChangefeedNotExists, InvalidReplicaConfig, InvalidSinkUri
+from tidemill.server.service import ChangefeedInfo, ChangefeedService, ChangefeedUpdate, NewChangefeed
+
+Namespace = Annotated[str, Depends(namespace_of)]
+StateQuery = Annotated[str | None, Query(description="`all`, or one state. Without it: all but finished and removed ones.", max_length=32)]
+
+
+def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRouter:
+    """Return the routes of a service."""
+    router = APIRouter(prefix="/api/v2/changefeeds", tags=["changefeed"])
+    changing = [Depends(guard)]
+
+    async def find(changefeed_id: str, namespace: str) -> ChangefeedInfo:
+        if not is_id(changefeed_id):
+            raise ChangefeedNotExists(f"changefeed not exists, {shortened(changefeed_id)}")
+        return await service.changefeed(changefeed_id, namespace=namespace)
+
+    @router.get("", responses=documented(b.ListResponse[b.ChangefeedCommonInfo]))
+    async def list_changefeeds(namespace: Namespace, state: StateQuery = None) -> Response:
+        """List changefeeds: `{"total": …, "items": […]}`."""
+        return listed([write.common(info) for info in await service.changefeeds(namespace=namespace, state=state or None)])
+
+    @router.post("", dependencies=changing, responses=documented(b.ChangefeedInfo), openapi_extra=takes(b.ChangefeedConfig))
+    async def create_changefeed(request: Request, namespace: Namespace) -> Response:
+        """Create a changefeed and start it. The sink is tried first: what it refuses is refused here."""
+        body = await body_of(request, b.ChangefeedConfig)
+        if body.changefeed_id:
+            checked_id(body.changefeed_id)
+        if not body.sink_uri:
+            raise InvalidSinkUri("sink uri invalid: sink_uri is empty, cannot create a changefeed without sink_uri")
+        config = config_of(body.replica_config)
+        created = await service.create(
+            NewChangefeed(
+                sink_uri=body.sink_uri,
+                changefeed_id=body.changefeed_id or None,
+                namespace=namespace,
+                start_ts=body.start_ts or None,
+                target_ts=body.target_ts or None,
+                replica_config=config,
+                schema_registry=body.schema_registry or None,
+                disable_gc_check=config.get("check-gc-safe-point") is False,
+                ignore_ineligible_tables=bool(config.get("ignore-ineligible-table", False)),
+                upstream=upstream_of(body),
+            )
+        )
+        return answer(write.info(created.info))
+
+    @router.get("/{changefeed_id}", responses=documented(b.ChangefeedInfo))
+    async def get_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Get one. With `Accept: application/toml` the answer is TOML, whose table `config` is a file for `changefeed create --config`."""
+        info = await find(changefeed_id, namespace)
+        if request.headers.get("accept", "").lower().startswith("application/toml"):
+            return Response(_as_toml(write.info(info), info), media_type="application/toml")
+        return answer(write.info(info))
+
+    @router.put("/{changefeed_id}", dependencies=changing, responses=documented(b.ChangefeedInfo), openapi_extra=takes(b.ChangefeedConfig))
+    async def update_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Change a stopped or failed changefeed: sink_uri, target_ts, replica_config. What is left out stays."""
+        checked_id(changefeed_id)
+        body = await body_of(request, b.ChangefeedConfig)
+        if body.start_ts:
+            raise invalid("start_ts can not be updated", "Resume it with overwrite_checkpoint_ts to go on from elsewhere.")
+        change = ChangefeedUpdate(
+            sink_uri=body.sink_uri or None,
+            target_ts=body.target_ts or None,
+            replica_config=config_of(body.replica_config) if body.replica_config is not None else None,
+            schema_registry=body.schema_registry or None,
+            upstream=upstream_of(body),
+        )
+        return answer(write.info(await service.update(changefeed_id, change, namespace=namespace)))
+
+    @router.delete("/{changefeed_id}", dependencies=changing, responses=documented(b.Empty))
+    async def delete_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Remove one. `null` if there is none of that name."""
+        try:
+            await service.remove(checked_id(changefeed_id), namespace=namespace)
+        except ChangefeedNotExists:
+            return Json(None)
+        return answer(b.Empty())
+
+    @router.post("/{changefeed_id}/pause", dependencies=changing, responses=documented(b.Empty))
+    async def pause_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Stop one at the end of its batch: state stopped."""
+        await service.pause(checked_id(changefeed_id), namespace=namespace)
+        return answer(b.Empty())
+
+    @router.post(
+        "/{changefeed_id}/resume",
+        dependencies=changing,
+        responses=documented(b.Empty),
+        openapi_extra=takes(b.ResumeChangefeedConfig, required=False),
+    )
+    async def resume_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Go on from the checkpoint, or from overwrite_checkpoint_ts."""
+        checked_id(changefeed_id)
+        body = await body_of(request, b.ResumeChangefeedConfig, empty_allowed=True)
+        await service.resume(changefeed_id, overwrite_checkpoint_ts=body.overwrite_checkpoint_ts or None, namespace=namespace)
+        return answer(b.Empty())
+
+    @router.get("/{changefeed_id}/status", responses=documented(b.ChangefeedStatus))
+    async def get_status(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Get its state, checkpoint and last error."""
+        return answer(write.status(await find(changefeed_id, namespace)))
+
+    @router.get("/{changefeed_id}/synced", responses=documented(b.SyncedStatus))
+    async def get_synced(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Get whether everything that the upstream has is downstream."""
+        await find(changefeed_id, namespace)
+        return answer(write.synced(await service.synced(changefeed_id, namespace=namespace)))
+
+    return router
+
+
+def config_of(found: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the tables and keys of a TOML file for a replica_config. Raises InvalidReplicaConfig."""
+    try:
+        return from_json(found or {})
+    except ConfigError as error:
+        raise InvalidReplicaConfig(f"invalid replica config, {failure_of(error).message}") from None
+
+
+def _as_toml(body: b.ChangefeedInfo, info: ChangefeedInfo) -> str:
+    found = body.body() | {"config": info.config}
+    return toml_text({name.replace("_", "-"): value for name, value in found.items()})

@@ -1,0 +1,109 @@
+"""What the changefeed service refuses, with TiCDC's codes: scripts and `cdc cli` look for them."""
+
+from __future__ import annotations
+
+from tidemill.errors import TidemillError
+
+
+class ChangefeedNotExists(TidemillError):
+    """There is no changefeed of that name."""
+
+    code = "CDC:ErrChangeFeedNotExists"
+
+
+class ChangefeedAlreadyExists(TidemillError):
+    """A changefeed of that name is there already."""
+
+    code = "CDC:ErrChangeFeedAlreadyExists"
+
+
+class InvalidChangefeedId(TidemillError):
+    """A changefeed's name has to match ^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$ and may have 128 characters."""
+
+    code = "CDC:ErrInvalidChangefeedID"
+
+
+class InvalidKeyspace(TidemillError):
+    """There is one namespace, `default`."""
+
+    code = "CDC:ErrInvalidKeyspace"
+
+
+class InvalidParameter(TidemillError):
+    """A parameter of a request is malformed, or contradicts another one."""
+
+    code = "CDC:ErrAPIInvalidParam"
+
+
+class UpdateRefused(TidemillError):
+    """The changefeed's state does not allow the request, or a setting may not change."""
+
+    code = "CDC:ErrChangefeedUpdateRefused"
+
+
+class StartTsBeforeLog(TidemillError):
+    """History from that ts on is not in the log, and the cluster may have collected it."""
+
+    code = "CDC:ErrStartTsBeforeGC"
+
+
+class TargetTsBeforeStartTs(TidemillError):
+    """The target ts lies before the start ts or the checkpoint."""
+
+    code = "CDC:ErrTargetTsBeforeStartTs"
+
+
+class CheckpointInFuture(TidemillError):
+    """overwrite-checkpoint-ts lies in the future."""
+
+    code = "CDC:ErrCliCheckpointTsIsInFuture"
+
+
+class InvalidReplicaConfig(TidemillError):
+    """The changefeed's configuration has a fault. The message names the key."""
+
+    code = "CDC:ErrInvalidReplicaConfig"
+
+
+class InvalidSinkUri(TidemillError):
+    """The sink URI has a fault, or the sink does not answer or refuses what a changefeed needs."""
+
+    code = "CDC:ErrSinkURIInvalid"
+
+
+class LogNotKept(TidemillError):
+    """A changefeed was stopped, failed or too slow for longer than --gc-ttl: the log does not keep for it any longer what it needs."""
+
+    code = "CDC:ErrGCTTLExceeded"
+
+
+class CaptureNotExists(TidemillError):
+    """No server has that id."""
+
+    code = "CDC:ErrCaptureNotExist"
+
+
+class TableNotMovable(TidemillError):
+    """Tables are not placed on nodes: each batch divides its rows among Spark's tasks."""
+
+    code = "CDC:ErrTableNotSupportMove"
+
+
+class UpstreamMismatch(TidemillError):
+    """The request names another cluster than the one that the server follows."""
+
+    code = "CDC:ErrUpstreamMissMatch"
+
+
+class Unhealthy(TidemillError):
+    """The capture or the delivery host does not run, or the cluster does not answer."""
+
+    code = "CDC:ErrClusterIsUnhealthy"
+    retryable = True
+
+
+class PdUnavailable(TidemillError):
+    """PD does not answer."""
+
+    code = "CDC:ErrAPIGetPDClientFailed"
+    retryable = True

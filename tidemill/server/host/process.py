@@ -1,0 +1,209 @@
+"""The delivery host, a process: `python -m tidemill.server.host.process …`. `tidemill server` starts and supervises it.
+
+It starts and stops changefeeds as the server says (`messages.py`), and ends with 0 after SIGTERM or SIGINT, each changefeed at the end of
+its batch. If Spark's Java process dies, or the log is broken, it ends with an error and is started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tidemill import logs
+from tidemill.changefeed.feed_folder import FeedFolder
+from tidemill.changefeed.runner import LOG_VARIABLE, Options
+from tidemill.delivery.machine.failures import JobLost
+from tidemill.errors import MalformedMessage, TidemillError, redact
+from tidemill.process import lifeline
+from tidemill.process.ending import fail, fail_of_system
+from tidemill.server.host.feed import HostedFeed, Shared
+from tidemill.server.host.messages import parse, progress, report
+from tidemill.server.host.shared_log import SharedLog
+from tidemill.server.host.shared_spark import SharedSpark
+from tidemill.server.settings import FeedSettings
+from tidemill.spark import settings as spark_settings
+
+log = logging.getLogger("tidemill.server.host.process")  # as a program its __name__ is another
+
+PROGRESS_EVERY_S = 1.0
+LOCK_POLL_S = 0.2
+END_WITHIN_S = 20.0
+"""How long changefeeds may take to end their batches, when the host ends."""
+
+
+class Host:
+    """Runs changefeeds until it is to end."""
+
+    def __init__(self, location: str, data_dir: Path, spark: SharedSpark, *, trigger_ms: int, retry_s: float) -> None:
+        self._location, self._data_dir, self._spark = location, data_dir, spark
+        self._trigger_ms, self._retry_s = trigger_ms, retry_s
+        self.over = threading.Event()
+        self._error: TidemillError | None = None
+        self._log: SharedLog | None = None
+        self._opening = threading.Lock()
+        self._saying = threading.Lock()
+        self._feeds: dict[str, HostedFeed] = {}
+        self._shared = Shared(self._shared_log, spark, self._say)
+
+    def run(self) -> None:
+        """Run until `over` is set. Raises what ended it."""
+        self._say(report("up"))
+        while not self.over.wait(PROGRESS_EVERY_S):
+            moved = {feed.feed: figures for feed in [*self._feeds.values()] if (figures := feed.figures()) is not None}
+            if moved:
+                self._say(progress(moved))
+            self._error = self._error or self._spark.error
+            if self._spark.is_lost():
+                self._error = JobLost("Spark's Java process is gone")
+            if self._error is not None:
+                break
+        self.over.set()
+        self._end()
+        if self._error is not None:
+            raise self._error
+
+    def heard(self, line: bytes) -> None:
+        """Carry out a command; called in the thread that reads stdin."""
+        try:
+            found = parse(line)
+            match found.get("do"):
+                case "start":
+                    self._start(str(found["feed"]), int(found["run"]), retries=bool(found.get("retries")))
+                case "stop":
+                    self._stop(str(found["feed"]))
+                case "log":
+                    logs.set_level(str(found["level"]))
+                case other:
+                    raise MalformedMessage(f"no such command: {other!r}")
+        except (TidemillError, KeyError, ValueError, OSError) as error:
+            log.error("a command of the server cannot be carried out: %s", error)
+
+    def _start(self, feed: str, run: int, *, retries: bool) -> None:
+        old = self._feeds.get(feed)
+        if old is not None and not old.join(0):
+            raise MalformedMessage(f"changefeed {feed} is running")
+        try:
+            options = self._options(FeedSettings.load(FeedFolder(self._data_dir, feed).path), retries)
+        except (TidemillError, FileNotFoundError) as error:
+            code = error.code if isinstance(error, TidemillError) else "TM:ErrFeedBroken"
+            self._say(report("ended", feed=feed, run=run, how="failed", code=code, message=redact(str(error)), retryable=False))
+            return
+        hosted = self._feeds[feed] = HostedFeed(options, run, self._shared)
+        self._spark.start()
+        hosted.start()
+
+    def _options(self, settings: FeedSettings, retries: bool) -> Options:
+        return Options(
+            changefeed=settings.changefeed,
+            log=self._location,
+            data_dir=self._data_dir,
+            sink_uri=settings.sink_text(self._data_dir),
+            config=settings.checked(),
+            tz=settings.tz,
+            start_ts=settings.start_ts,
+            target_ts=settings.target_ts or None,
+            master=None,
+            trigger_ms=self._trigger_ms,
+            retry_s=min(self._retry_s, settings.checked().stuck_s),
+            supervised=True,
+            retries=retries,
+        )
+
+    def _stop(self, feed: str) -> None:
+        hosted = self._feeds.get(feed)
+        if hosted is not None:
+            hosted.stop()
+
+    def _shared_log(self) -> SharedLog:
+        """The log, opened once. Raises as LogReader."""
+        with self._opening:
+            if self._log is None:
+                self._log = SharedLog(self._location)
+                threading.Thread(target=self._log.watch, args=(self.over, self._on_broken_log), name="log", daemon=True).start()
+            return self._log
+
+    def _on_broken_log(self, error: TidemillError) -> None:
+        self._error = error
+        self.over.set()
+
+    def _end(self) -> None:
+        feeds = [*self._feeds.values()]
+        for feed in feeds:
+            feed.stop()
+        deadline = time.monotonic() + END_WITHIN_S
+        left = [feed.feed for feed in feeds if not feed.join(max(0.0, deadline - time.monotonic()))]
+        if left:
+            log.warning("the batch did not end of %s; it is delivered again after the next start", ", ".join(left))
+        self._spark.stop()
+
+    def _say(self, line: bytes) -> None:
+        with self._saying:
+            try:
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
+            except (OSError, ValueError):
+                self.over.set()  # the server is gone
+
+
+@contextmanager
+def _alone(data_dir: Path, over: threading.Event) -> Iterator[None]:
+    """Wait until a host of a server that was killed has ended: it may be in the middle of its batches."""
+    with open(data_dir / "host.lock", "a+b") as file:
+        told = False
+        while not over.is_set():
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    told = True
+                    log.info("waiting for the delivery host of the server before this one to end")
+                over.wait(LOCK_POLL_S)
+        yield
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line; wrong usage ends the process with 2."""
+    parser = argparse.ArgumentParser(prog="python -m tidemill.server.host.process", description=__doc__)
+    parser.add_argument("--data-dir", required=True, type=Path)
+    parser.add_argument("--master", help="Spark master; default: this machine")
+    parser.add_argument("--spark-conf", action="append", default=[], help="NAME=VALUE: a Spark setting")
+    parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch of a changefeed begins at most this often")
+    parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-file", type=Path)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parsed: Any = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    try:
+        logs.setup(parsed.log_level, parsed.log_file, part="delivery")
+        spark = SharedSpark(parsed.data_dir / "spark.log", parsed.master, spark_settings.options(parsed.spark_conf))
+        host = Host(os.environ[LOG_VARIABLE], parsed.data_dir, spark, trigger_ms=parsed.trigger_ms, retry_s=parsed.retry_s)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: host.over.set())
+        lifeline.hold(heard=host.heard)
+        with _alone(parsed.data_dir, host.over):
+            host.run()
+    except TidemillError as error:
+        fail(error)
+    except OSError as error:
+        fail_of_system(error)
+    logging.shutdown()
+    os._exit(0)  # threads whose sink does not answer must not hold the end up
+
+
+if __name__ == "__main__":
+    main()

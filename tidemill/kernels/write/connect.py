@@ -21,7 +21,8 @@ LEAST_TIMESTAMP = EPOCH | 1 << 24
 NULL_WORD = int.from_bytes(b"null", "little")
 TRUE_WORD = int.from_bytes(b"true", "little")
 FALSE_WORD = int.from_bytes(b"fals", "little")
-U0, U1, U10, U52, U53, U63 = (np.uint64(i) for i in (0, 1, 10, 52, 53, 63))
+U0, U1, U2, U10, U52, U53, U63 = (np.uint64(i) for i in (0, 1, 2, 10, 52, 53, 63))
+NEARLY = np.uint64((1 << 64) - 2)
 FRACTION = np.uint64((1 << 52) - 1)
 EXACT = np.uint64(1 << 53)  # one division of such a number by a power of ten gives the nearest double
 MOST_SCALE = 18  # a power that fits a signed integer
@@ -89,14 +90,11 @@ def w_iso(T, p, u, fsp):
 
 
 @jit
-def nearest_bits(T, number, exponent, cut):
-    """Return the bits of the double nearest to number·10^exponent, number > 0; 0 where it lies too near the middle between two.
+def nearest_bits(T, w, zeros, exponent):
+    """Return the bits of the double nearest to w·2^-zeros·10^exponent; 0 where it lies too near the middle between two.
 
-    `cut`: further digits follow the number, which then has 19. The product with a power of ten of 128 bits has an error below one of its
-    lowest bits, and with `cut` below 16 in its upper half.
+    w has its highest bit. The product with a power of ten of 128 bits has an error below one of the 128 bits that are looked at.
     """
-    zeros = clz(number)
-    w = number << as_u(zeros)
     power = T + O_POW10 + 16 * (exponent - POW10_MIN)
     upper = ldu64(power)
     low = w * upper
@@ -107,11 +105,10 @@ def nearest_bits(T, number, exponent, cut):
     spare = 10 + as_i(high >> U63)
     rest = as_i(high & ((U1 << as_u(spare)) - U1))
     half = 1 << (spare - 1)
-    near = 17 if cut else 1
-    if half - near <= rest <= half + near:
+    if (rest == half and carried <= U1) or (rest == half - 1 and carried >= NEARLY):
         return U0
     mantissa = high >> as_u(spare)
-    if rest > half:
+    if rest >= half:
         mantissa += U1
     binary = spare + 1 + (exponent * 217706 >> 16) - zeros + 1075
     if mantissa >> U53:
@@ -134,6 +131,8 @@ def w_nearest(T, p, a, n, S):
     exponent = 0
     fraction = False
     cut = False
+    more = 0  # the next two digits
+    taken = 0
     while at < end:
         c = ld8(at)
         at += 1
@@ -145,7 +144,10 @@ def w_nearest(T, p, a, n, S):
         else:
             exponent += not fraction
             cut |= c != 48
-    while number != U0 and number % U10 == U0 and exponent < 0:
+            if taken < 2:
+                more = more * 10 + c - 48
+                taken += 1
+    while not cut and number != U0 and number % U10 == U0 and exponent < 0:
         number = number // U10
         exponent += 1
     if number == U0:
@@ -153,8 +155,12 @@ def w_nearest(T, p, a, n, S):
     elif not cut and number <= EXACT and -MOST_SCALE <= exponent <= 0:
         bits = f64_bits(float(as_i(number)) / float(as_i(ldu64(T + O_POWER - 8 * exponent))))
     else:
-        bits = nearest_bits(T, number, exponent, cut)
-        if bits == U0:
+        zeros = clz(number)
+        w = number << as_u(zeros)
+        if cut:  # the digits that are left out lie between w and w + 2, w has at most four bits for them
+            w |= as_u(((more if taken == 2 else 10 * more) << zeros) // 100)
+        bits = nearest_bits(T, w, zeros, exponent)
+        if bits == U0 or (cut and (w >= NEARLY or bits != nearest_bits(T, w + U2, zeros, exponent))):
             return -1
     return w_float(T, p, bits | SIGN64 if negative else bits, False, FLOAT_JSON, S)
 

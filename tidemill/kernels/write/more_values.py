@@ -11,6 +11,7 @@ import numpy as np
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
+    byte_mask,
     copy32,
     ctz,
     f32_bits,
@@ -179,9 +180,18 @@ def unescape(s, end):
     return p
 
 
+mask_backslash = byte_mask("mask_backslash", b"\\")
+mask_u = byte_mask("mask_u", b"u")
+
+
 @jit
 def plain_html(s, end):
     """Undo in place the HTML escapes in a JSON string of `w_json`: \\u003c, \\u003e and \\u0026. Returns the new end."""
+    at = s
+    while at < end and mask_backslash(at) & mask_u(at + 1) == 0:
+        at += 32
+    if at >= end:
+        return end
     p = s
     while s < end:
         c = ld8(s)

@@ -54,8 +54,8 @@ class _Heads:
         self._tables[4 * row : 4 * row + 4].view(np.int32)[0] = record.table
 
     def built(self, columns: list[pa.Array], rows: int) -> Built:
-        times = (block[: 8 * rows].view(np.uint64) for block in (self._commits, self._starts))
-        return Built(columns, self._changes[:rows], *times, self._tables[: 4 * rows].view(np.int32))
+        commits, starts = (block[: 8 * rows].view(np.uint64) for block in (self._commits, self._starts))
+        return Built(columns, self._changes[:rows], commits, starts, self._tables[: 4 * rows].view(np.int32))
 
 
 class Builder(ABC):

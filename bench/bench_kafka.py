@@ -19,8 +19,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.bench_pipeline import TICKS, WARM_UP, delivery
+from bench.bench_pipeline import WARM_UP, delivery
 from bench.make_log import Shape, make_log
+from bench.processes import TICKS
 from tidemill.changelog.log_format import Affinity
 from tidemill.delivery.work_item import TaskStats, total
 from tidemill.playground.programs.kafka_broker import KafkaBroker

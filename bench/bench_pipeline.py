@@ -17,7 +17,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.make_log import Shape, make_log
+from bench.processes import Cpu
 from tidemill.changelog.history import load_history
 from tidemill.changelog.log_format import Affinity
 from tidemill.changelog.reader import LogReader
@@ -40,58 +40,6 @@ from tidemill.spark.jobs import LocalRunner, SparkRunner
 
 TICDC_NS = {"narrow": 10_500, "mixed": 21_500}
 WARM_UP = 25
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True)
-class Cpu:
-    """Seconds of processor time so far."""
-
-    driver: float
-    java: float
-    workers: float
-
-    @classmethod
-    def now(cls) -> Cpu:
-        driver = os.times()
-        java = workers = 0.0
-        for pid in _descendants(os.getpid()):
-            fields = _stat(pid)
-            spent = sum(map(int, fields[11:15])) / TICKS  # its own and that of its dead children
-            if fields[-1] == "java":
-                java += spent
-            else:
-                workers += spent
-        return cls(driver.user + driver.system, java, workers)
-
-    def since(self, begin: Cpu) -> Cpu:
-        return Cpu(self.driver - begin.driver, self.java - begin.java, self.workers - begin.workers)
-
-    @property
-    def total(self) -> float:
-        return self.driver + self.java + self.workers
-
-
-def _stat(pid: int) -> list[str]:
-    """/proc/PID/stat from the state on, and the command at the end."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ["0"] * 60
-    name, _, rest = text.partition(")")
-    return [*rest.split(), name.partition("(")[2]]
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    """All processes that a process started, and theirs; threads and processes may end meanwhile."""
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found = children.read_text().split()
-        except OSError:
-            continue
-        for child in found:
-            yield int(child)
-            yield from _descendants(int(child))
 
 
 @dataclass

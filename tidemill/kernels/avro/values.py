@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.kernels.avro import layout as A
-from tidemill.kernels.avro.documents import w_json_text
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -31,6 +30,7 @@ from tidemill.kernels.intrinsics import (
     st32,
     st64,
 )  # fmt: skip
+from tidemill.kernels.write.documents import w_json_text
 from tidemill.kernels.write.numbers import bad_width, float_of, int_of, uint_of
 from tidemill.kernels.write.unscaled import unscaled
 from tidemill.kernels.write.values import w_plain, w_vector

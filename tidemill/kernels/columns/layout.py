@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tidemill.tidb.columns.forms import Form
+from tidemill.tidb.columns.forms import ALL_IMAGES, IMAGES, Form
+
+__all__ = ["ALL_IMAGES", "IMAGES"]
 
 F_INTEGER, F_UNSIGNED, F_FLOAT, F_DOUBLE, F_DECIMAL, F_DATE, F_MOMENT, F_BYTES = (int(f) for f in list(Form)[:8])
 F_PLAIN_TEXT, F_ENUM, F_SET, F_JSON, F_VECTOR, F_INTERVAL = (int(f) for f in list(Form)[8:])
@@ -81,9 +83,7 @@ DONE, GROW, SLOW, FULL = range(4)
 """Outcomes. GROW: a column needs room. SLOW: a row falls back to the reference. FULL: there is no room for more rows."""
 
 INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
-"""What a row of the output is. The names are those of Delta's change data feed."""
-IMAGES = ("insert", "update_preimage", "update_postimage", "delete")
-ALL_IMAGES = 15
+"""What a row of the output is; `IMAGES` has their names."""
 
 LARGEST_COLUMN = 64 << 20
 """A batch ends when a column has this many bytes: offsets are 32 bits, and Spark takes batches as a whole."""

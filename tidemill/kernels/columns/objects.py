@@ -5,7 +5,6 @@ It runs as the column kernel does (`rows.py`), with one row for each change.
 
 from __future__ import annotations
 
-from tidemill.kernels.avro.documents import w_json_text
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.columns import layout as C
 from tidemill.kernels.columns.rows import set_null, set_valid
@@ -15,6 +14,7 @@ from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
 from tidemill.kernels.write.base64 import w_base64
+from tidemill.kernels.write.documents import w_json_text
 from tidemill.kernels.write.tables import FLOAT_JSON
 from tidemill.kernels.write.text import MODE_PLAIN, w_escaped
 from tidemill.kernels.write.values import w_plain, w_stored_float, w_vector

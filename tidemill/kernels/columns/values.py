@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.avro.documents import w_json_text
 from tidemill.kernels.columns import layout as C
 from tidemill.kernels.intrinsics import (
     as_i,
@@ -31,6 +30,7 @@ from tidemill.kernels.intrinsics import (
     st64,
 )
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.write.documents import w_json_text
 from tidemill.kernels.write.numbers import bad_width, float_of, int_of, uint_of
 from tidemill.kernels.write.times import MAX_DURATION, bad_time, days_of, no_day
 from tidemill.kernels.write.unscaled import unscaled

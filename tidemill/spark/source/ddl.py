@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from tidemill.spark.source.frame import moments
 from tidemill.spark.source.options import Options, parse_options
 from tidemill.spark.source.planner import Planner
-from tidemill.spark.source.reading import moments
 from tidemill.spark.source.source import spark_schema
 from tidemill.tidb.columns.forms import TIMESTAMP
 from tidemill.tidb.keys import is_system_schema

@@ -12,8 +12,8 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
 
-from tidemill.kernels.columns.layout import ALL_IMAGES, IMAGES
 from tidemill.spark.source.frame import META
+from tidemill.tidb.columns.forms import ALL_IMAGES, IMAGES
 from tidemill.tso import LOGICAL_BITS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

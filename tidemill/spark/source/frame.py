@@ -9,6 +9,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.errors import ConfigError, SchemaError
@@ -18,6 +20,7 @@ from tidemill.spark.source.options import Kind, Options
 from tidemill.tidb.columns.forms import TIMESTAMP, ColumnType, TimeAs, check_castable, column_type, is_lossless
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.schema.tracking.versions import TableVersion
+from tidemill.tso import LOGICAL_BITS
 
 META = pa.schema(
     [
@@ -156,3 +159,9 @@ def schema_of(options: Options, version: TableVersion | None) -> pa.Schema:
         return ROWS
     assert version is not None, "a table has a version"
     return table_schema(version, options)
+
+
+def moments(ts: npt.NDArray[np.uint64]) -> pa.Array:
+    """The moments of timestamps."""
+    micro = (ts >> np.uint64(LOGICAL_BITS)).astype(np.int64) * 1000
+    return pa.array(micro, pa.timestamp("us", "UTC"))

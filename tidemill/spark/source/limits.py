@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from tidemill.delivery.task.reader import Sources, commits
 from tidemill.kernels.flow import layout as f
-from tidemill.spark.source.reading import Slice
+from tidemill.spark.source.slices import Slice
 
 Times = npt.NDArray[np.uint64]
 
@@ -61,4 +61,17 @@ def holds_rows(pieces: Iterable[Slice], *, look: bool) -> bool:
             return True
         if any(len(times) for source in _times(piece) for times in source):
             return True
+    return False
+
+
+def any_row(chains: Sequence[Sequence[str]], from_ts: int, to_ts: int) -> bool:
+    """Return whether the files have a row of (from_ts, to_ts], of whatever table, by the ends of their batches alone."""
+    sources = Sources(chains, from_ts, to_ts)
+    for number in range(len(sources)):
+        words = sources.words[number]
+        while words[f.S_MORE]:
+            sources.begin_chunk()
+            sources.advance(number)
+            if words[f.S_END] > words[f.S_POS]:
+                return True
     return False

@@ -14,14 +14,13 @@ from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.log_format import Interval
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs.coverage import CoverageCheck
-from tidemill.delivery.inputs.log_source import count_rows
 from tidemill.delivery.plan import MAX_BATCH_BYTES, PartitionInput, chains_of, end_by_size
 from tidemill.errors import SchemaChanged, SchemaError, StartTsOutOfLog
 from tidemill.rules.names import nearest
 from tidemill.spark.source.frame import TableFrame
-from tidemill.spark.source.limits import end_by_rows, holds_rows
+from tidemill.spark.source.limits import any_row, end_by_rows, holds_rows
 from tidemill.spark.source.options import EARLIEST, LATEST, Options, Policy
-from tidemill.spark.source.reading import Packed, Slice, TableToRead
+from tidemill.spark.source.slices import Packed, Slice, TableToRead
 from tidemill.spark.source.spans import Span, partitions_of, spans
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.events import DdlEvent
@@ -224,7 +223,7 @@ class Planner:
             for p, versions in partitions_of(self.reader.identity, span).items():
                 tables = tuple(self._packed(one, frame) for one in versions)
                 for chains, begin, end in self._divided(self.reader.chain(p, span.from_ts, span.to_ts), span):
-                    if not self.reader.storage.local or count_rows(chains, begin, end):
+                    if not self.reader.storage.local or any_row(chains, begin, end):
                         yield Slice(chains, begin, end, tables, span.style)
         ts = self._snapshot_in(from_ts, to_ts) if with_snapshot else 0
         if ts:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,74 +13,17 @@ from tidemill.delivery.task.chunker import Chunker
 from tidemill.delivery.task.reader import Sources
 from tidemill.errors import SchemaError
 from tidemill.kernels.columns import CHANGES, Built, ColumnBuilder, ColumnProgram, ObjectBuilder, ObjectProgram
-from tidemill.kernels.columns.layout import ALL_IMAGES, IMAGES
 from tidemill.kernels.flow import layout as f
 from tidemill.kernels.flow.layout import TableMap
 from tidemill.kernels.rows.program import TableProgram
-from tidemill.spark.source.frame import ReadColumn
+from tidemill.spark.source.frame import moments
 from tidemill.spark.source.options import Kind
-from tidemill.tidb.columns.forms import LARGEST_DECIMAL, TimeAs
-from tidemill.tidb.schema.tracking.versions import TableVersion
+from tidemill.spark.source.slices import Manner, Packed, Slice
+from tidemill.tidb.columns.forms import IMAGES, LARGEST_DECIMAL
 from tidemill.tidb.types.jsonstyle import JsonStyle
-from tidemill.tso import LOGICAL_BITS
 
 CHUNK_ROWS = 8192
 """Changes that are turned into one batch: Spark takes a batch as a whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableToRead:
-    """A version of a table. `columns`: those of the DataFrame, where it has typed columns."""
-
-    version: TableVersion
-    columns: tuple[ReadColumn, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A table as slices have it: it is unpacked when the first of its rows comes, for there may be thousands of tables."""
-
-    physical_ids: tuple[int, ...]
-    table: bytes  # a TableToRead, pickled
-
-    @classmethod
-    def of(cls, table: TableToRead) -> Packed:
-        return cls(table.version.physical_ids, pickle.dumps(table))
-
-    def unpacked(self) -> TableToRead:
-        return _unpacked(self.table)
-
-
-@functools.lru_cache(maxsize=1024)
-def _unpacked(table: bytes) -> TableToRead:
-    found: TableToRead = pickle.loads(table)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """What a task reads: rows of (from_ts, to_ts] in these files."""
-
-    chains: tuple[tuple[str, ...], ...]  # each sorted
-    from_ts: int
-    to_ts: int
-    tables: tuple[Packed, ...]
-    style: JsonStyle
-
-    def physical_ids(self) -> set[int]:
-        """The ids under which the rows of its tables are stored."""
-        return {physical for table in self.tables for physical in table.physical_ids}
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How all tasks of a DataFrame read."""
-
-    kind: Kind
-    schema: pa.Schema
-    time_as: TimeAs = TimeAs.STRING
-    strict: bool = False
-    images: int = ALL_IMAGES  # bits of `kernels.columns.layout.IMAGES`
 
 
 class _Routing:
@@ -246,12 +186,6 @@ class _Heads:
         if kept is None or len(kept) < len(built):
             kept = self._kept[text] = pa.repeat(pa.scalar(text, pa.string()), max(len(built), 2 * CHUNK_ROWS))
         return kept.slice(0, len(built))
-
-
-def moments(ts: npt.NDArray[np.uint64]) -> pa.Array:
-    """The moments of timestamps."""
-    micro = (ts >> np.uint64(LOGICAL_BITS)).astype(np.int64) * 1000
-    return pa.array(micro, pa.timestamp("us", "UTC"))
 
 
 def _readers(tables: tuple[Packed, ...], manner: Manner, style: JsonStyle) -> _TypedRows | _ObjectRows:

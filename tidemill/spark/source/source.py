@@ -18,13 +18,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidemill.errors import ConfigError, LogUnavailable, SchemaChanged
-from tidemill.kernels.columns.layout import ALL_IMAGES
 from tidemill.spark.offset_source import REMOTE_POLL_S, Pace
 from tidemill.spark.source.filters import Pushed, push
 from tidemill.spark.source.frame import TableFrame, digest, schema_of
 from tidemill.spark.source.options import Kind, Options, Policy, parse_options
 from tidemill.spark.source.planner import Planner, changed_at
-from tidemill.spark.source.reading import Manner, Slice, read_slice
+from tidemill.spark.source.slices import Manner, Slice
+from tidemill.tidb.columns.forms import ALL_IMAGES
 from tidemill.tso import physical_ms
 
 QUIET_MS = 60_000
@@ -120,7 +120,11 @@ class BatchReader(DataSourceReader):
 def read_partition(partition: InputPartition, manner: Manner) -> Iterator[pa.RecordBatch]:
     """Read what `partitions` planned."""
     one = partition.value
-    return read_slice(one, manner) if isinstance(one, Slice) else iter(())
+    if not isinstance(one, Slice):
+        return iter(())
+    from tidemill.spark.source.reading import read_slice  # kernels take a second to load, and only tasks need them
+
+    return read_slice(one, manner)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

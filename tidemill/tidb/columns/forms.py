@@ -21,6 +21,12 @@ DATETIME = pa.timestamp("us")
 VECTOR = pa.list_(pa.field("element", pa.float32()))
 
 
+IMAGES = ("insert", "update_preimage", "update_postimage", "delete")
+"""What a row with typed columns is. The names are those of Delta's change data feed."""
+ALL_IMAGES = (1 << len(IMAGES)) - 1
+"""A bit for each."""
+
+
 class Form(enum.IntEnum):
     """How a value is kept in its Arrow column."""
 

@@ -1,0 +1,102 @@
+"""The formats in a Spark session: batch, stream and restart, pushed filters, chosen columns, faults; and the example."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import functions as F
+
+from examples.audit_trail import run
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.spark.sessions import spark_session
+from tidemill.spark import register
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+session = spark_session(master="local[2]")
+
+
+@pytest.fixture(scope="module")
+def spark(session: Any) -> Any:
+    return register(session)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[SqlLog, Path]:
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, price DECIMAL(12,2), b BIGINT UNSIGNED, at DATETIME(3), v VECTOR, t TIME)")
+    full = "(1, 1.5, 18446744073709551615, '2026-01-02 03:04:05.678', '[1,2.5]', '-01:02:03')"
+    sql.run(f"INSERT INTO t VALUES {full}, (2, 2, 0, NULL, NULL, NULL)")
+    sql.run("UPDATE t SET price = 3 WHERE id = 1")
+    sql.run("DELETE FROM t WHERE id = 2")
+    return sql, tmp_path / "log"
+
+
+def reader(reading: Any, log: str, **options: str) -> Any:
+    return reading.format("tidemill").option("log", log).option("table", "app.t").options(**options)
+
+
+def test_a_batch(spark: Any, made: tuple[SqlLog, Path]) -> None:
+    log = made[0].write(made[1], partitions=2)
+    frame = reader(spark.read, log, timeAs="interval").load()
+    assert frame.schema.simpleString().startswith(
+        "struct<id:int,price:decimal(12,2),b:decimal(20,0),at:timestamp_ntz,v:array<float>,t:interval day to second,_change_type:string"
+    )
+    rows = frame.orderBy("_commit_ts", "id", "_change_type").collect()
+    assert [(r.id, r._change_type) for r in rows] == [
+        *((1, "insert"), (2, "insert"), (1, "update_postimage"), (1, "update_preimage"), (2, "delete"))
+    ]
+    assert (rows[0].b, rows[0].v, rows[0]["at"].isoformat()) == (Decimal((1 << 64) - 1), [1.0, 2.5], "2026-01-02T03:04:05.678000")
+    assert rows[0].t.total_seconds() == -3723
+    cut = frame.filter((F.col("_commit_ts") > rows[1]._commit_ts) & (F.col("_change_type") == "delete") & (F.col("price") > 1))
+    plan = cut._jdf.queryExecution().executedPlan().toString()
+    assert "Filter" in plan
+    assert "_commit_ts#" not in plan.partition("Filter")[2].partition("BatchScan")[0], "the source does it"
+    assert [r.id for r in cut.collect()] == [2]
+    assert reader(spark.read.schema("price double"), log).load().groupBy().sum("price").first()[0] == 1.5 + 2 + 1.5 + 3 + 2
+
+
+def test_a_stream_and_its_restart(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
+    sql, folder = made
+    log = sql.write(folder, partitions=2)
+
+    def go() -> Any:
+        frame = reader(spark.readStream, log, maxRowsPerTrigger="2").load().select("id", "_change_type", "_commit_ts")
+        query = frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+
+    assert go() == [2, 3]
+    sql.run("INSERT INTO t (id) VALUES (3)")
+    sql.write(folder, partitions=2)
+    assert go() == [1]
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 6
+    sql.run("ALTER TABLE t ADD COLUMN more INT", "INSERT INTO t (id) VALUES (4)")
+    sql.write(folder, partitions=2)
+    with pytest.raises(StreamingQueryException, match=r"columns of app\.t are others.*schemaTs=latest"):
+        go()
+
+
+def test_ddls_and_faults(spark: Any, made: tuple[SqlLog, Path]) -> None:
+    sql, folder = made
+    sql.run("ALTER TABLE t ADD COLUMN more INT")
+    log = sql.write(folder)
+    (ddl,) = spark.read.format("tidemill.ddl").option("log", log).load().collect()
+    assert (ddl._table, ddl.type) == ("t", "ADD COLUMN")
+    with pytest.raises(AnalysisException, match=r"there is no option 'tabel'\n +Did you mean table\?"):
+        reader(spark.read, log, tabel="x").load()
+
+
+def test_the_example(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
+    log = made[0].write(made[1])
+    run(spark, log, "app.t", str(tmp_path))
+    rows = spark.read.parquet(str(tmp_path / "trail")).orderBy("_commit_ts", "column").collect()
+    (update,) = [r for r in rows if r._change_type == "update"]
+    assert (update.column, update.before, update.after) == ("price", "1.50", "3.00")
+    assert {r.column for r in rows if r._change_type == "delete"} == {"id", "price", "b"}
+    run(spark, log, "app.t", str(tmp_path))
+    assert spark.read.parquet(str(tmp_path / "trail")).count() == len(rows), "nothing is read twice"

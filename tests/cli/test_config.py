@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.cli.config import together
 from tidemill.cli.main import main
 
 FEED = """
@@ -201,3 +202,15 @@ def test_storage_sinks_get_updates_of_any_columns(tmp_path: Path, capsys: pytest
     code, out, _ = run(["config", "check", str(path), "--sink-uri", "file:///d?protocol=open-protocol"], capsys)
     assert code == 0
     assert "warning: ignore-update-only-columns has no meaning for file://" in out
+
+
+def test_keys_without_meaning_for_one_reason_are_one_line() -> None:
+    """A whole file of TiCDC's is no page of warnings."""
+    of = "f.toml: {} has no meaning for Tidemill: {}".format
+    found = together([of("a.b", "no"), "another thing", of("c", "cores"), of("d", "no"), "sink URI: x"])
+    assert found == [
+        "f.toml: a.b, d have no meaning for Tidemill: no",
+        "another thing",
+        "f.toml: c has no meaning for Tidemill: cores",
+        "sink URI: x",
+    ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import time
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -191,6 +193,16 @@ def test_a_changefeed_that_begins_says_so() -> None:
         "delivery   starting: the first batch has not been delivered yet",
         "delivered  nothing yet; 0 rows and 0 DDLs in all",
     ]
+
+
+def test_a_running_delivery_has_a_pace() -> None:
+    """How far behind the clock and how fast; not of a run that is over or silent, whose figures would stand still."""
+    now = time.time()
+    status = {"state": "normal", "running": True, "pid": 1, "run": "running", "updated_at": now, "moved_at": now, "rows_per_s": 12.5}
+    status |= {"checkpoint_ts": int((now - 3) * 1000) << 18, "last_batch": {"batch": 1}}
+    assert re.fullmatch(r"pace       [3-9]\.\d s behind the clock; 12.5 rows/s in the last minute", status_verb.delivered(status)[2])
+    for over in ({"run": "stopped"}, {"run": "failed"}, {"updated_at": now - 60}, {"running": False}):
+        assert not any(line.startswith("pace") for line in status_verb.delivered(status | over))
 
 
 def test_causes_stand_before_what_waits_for_them() -> None:

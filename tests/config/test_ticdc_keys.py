@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.config.file import parse_config
+from tidemill.config.file import load_config, parse_config
 from tidemill.errors import ConfigError
 
 LINES = gzip.decompress((Path(__file__).parents[1] / "golden/ticdc/toml_keys.tsv.gz").read_bytes()).decode().splitlines()
@@ -63,3 +63,13 @@ def test_a_key_is_known(key: str) -> None:
 
 def test_there_are_all_keys() -> None:
     assert len(KEYS) == 201
+
+
+@pytest.mark.parametrize("inner", ["", "region = ''\nregistry-name = ''"])
+def test_an_empty_table_of_what_is_not_supported_asks_for_nothing(tmp_path: Path, inner: str) -> None:
+    file = tmp_path / "feed.toml"
+    file.write_text(f"[sink.kafka-config.glue-schema-registry-config]\n{inner}\n")
+    assert load_config(file).warnings == ()
+    file.write_text("[sink.kafka-config.glue-schema-registry-config]\nregion = 'eu'\n")
+    with pytest.raises(ConfigError, match="is not supported yet"):
+        load_config(file)

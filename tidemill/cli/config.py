@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -50,9 +52,32 @@ def check(
         return
     for line in _lines(settings):
         typer.echo(line)
-    for warning in warnings:
+    for warning in together(warnings):
         typer.echo(f"warning: {warning}")
     typer.echo(f"{file}: well{f', with {len(warnings)} warnings' if warnings else ''}")
+
+
+_MEANINGLESS = re.compile(r"(?P<file>.*): (?P<key>\S+) has no meaning for Tidemill: (?P<why>.*)", re.DOTALL)
+
+
+def together(warnings: Sequence[str]) -> list[str]:
+    """Warnings for people: keys that have no meaning for the same reason are one line. A whole file of TiCDC's has dozens of them."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    lines: list[str | tuple[str, str]] = []
+    for warning in warnings:
+        found = _MEANINGLESS.fullmatch(warning)
+        if found is None:
+            lines.append(warning)
+            continue
+        group = (found["file"], found["why"])
+        if group not in keys:
+            lines.append(group)
+        keys.setdefault(group, []).append(found["key"])
+    return [line if isinstance(line, str) else _meaningless(*line, keys[line]) for line in lines]
+
+
+def _meaningless(file: str, why: str, keys: Sequence[str]) -> str:
+    return f"{file}: {', '.join(keys)} {'has' if len(keys) == 1 else 'have'} no meaning for Tidemill: {why}"
 
 
 def _all_faults(file: Path, sink_uri: str | None) -> ChangefeedConfig:

@@ -20,7 +20,7 @@ from tidemill.capture.config import CaptureConfig
 from tidemill.capture.status import FILE, CaptureStatus, held_by
 from tidemill.capture.tikv.watchdog.causes import Cause
 from tidemill.capture.tikv.watchdog.gc_patience import MARKS
-from tidemill.changefeed.feed_status import Status, usable_status
+from tidemill.changefeed.feed_status import ONLY_METRICS, Status, usable_status
 from tidemill.changefeed.states import State
 from tidemill.cli.feeds import DATA_DIR, choose, known
 from tidemill.cli.options import JsonOption, Output, OutputOption, form
@@ -103,7 +103,8 @@ def _read(log: str | None, data_dir: Path | None, changefeed_id: str | None) -> 
         raise ConfigError(f"{folder / FILE} cannot be read: {e}") from None
     if run:
         newest = max(run, key=lambda status: status.get("updated_at", 0.0))
-        found["delivery"] = {name: value for name, value in newest.items() if name != "capture"}
+        found["delivery"] = {name: value for name, value in newest.items() if name != "capture" and name not in ONLY_METRICS}
+        found["delivery"] |= {name: one[name] for one in run for name in ("rows_per_s",) if name in one}
     return found
 
 
@@ -273,6 +274,7 @@ def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
         f"delivery   {_delivery_state(delivery, behind or 0.0)}",
         f"delivered  {describe(checkpoint) if checkpoint else 'nothing yet'}; {done}"
         + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
+        *_pace(delivery, checkpoint),
     ]
     if parts := delivery.get("partitions"):
         lines += [f"  of partition {p} " + describe(end) for p, end in enumerate(parts)]
@@ -281,6 +283,17 @@ def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
     if delivery.get("resume"):
         lines.append(f"to resume  {delivery['resume']}")
     return lines
+
+
+def _pace(delivery: dict[str, Any], checkpoint: int) -> list[str]:
+    """Return how far the delivery is behind the clock, and how fast it was in the last minute; nothing of a run that is over or gone,
+    whose figures would be old."""
+    now = time.time()
+    gone = delivery.get("run") in ("stopped", "failed") or now - float(delivery.get("updated_at") or 0) > SILENT
+    if gone or not checkpoint or not delivery.get("running"):
+        return []
+    lag = f"pace       {max(0.0, now - physical_ms(checkpoint) / 1000):.1f} s behind the clock"
+    return [lag + (f"; {delivery['rows_per_s']} rows/s in the last minute" if "rows_per_s" in delivery else "")]
 
 
 def _delivery_state(delivery: dict[str, Any], behind: float) -> str:

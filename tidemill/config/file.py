@@ -262,8 +262,7 @@ class _Judge:
         in_list = ticdc_keys.REFUSED_IN_LISTS.get(re.sub(r"\[[0-9]+\]$", "", parent), {})
         refused = ticdc_keys.REFUSED if path in ticdc_keys.REFUSED else {path: in_list[key]} if key in in_list else {}
         if path in refused:
-            nothing = refused[path]
-            if nothing is None or value not in (nothing, ""):
+            if not _asks_for_nothing(value, refused[path]):
                 self._faults.add(ConfigError(f"{self._name}: {path} is not supported yet"))
         elif why := ticdc_keys.ignored(path):
             self.warnings.append(f"{self._name}: {path} has no meaning for Tidemill: {why}")
@@ -273,6 +272,13 @@ class _Judge:
         else:
             candidates = siblings | _keys_below(parent) | set(in_list)
             self._faults.add(ConfigError(f"{self._name}: unknown key {path}{did_you_mean(key, candidates)}"))
+
+
+def _asks_for_nothing(value: Any, nothing: Any) -> bool:
+    """Whether a key that is not supported may stand there: it has the value that asks for nothing, or is a table of empty texts."""
+    if isinstance(value, Mapping):
+        return isinstance(nothing, Mapping) and all(one == "" for one in value.values())
+    return value in (nothing, "")
 
 
 def _keys_below(path: str) -> set[str]:

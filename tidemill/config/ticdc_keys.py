@@ -67,7 +67,7 @@ _KAFKA = "sink.kafka-config."
 REFUSED: dict[str, Any] = {
     "enable-active-active": False,
     "consistent.level": "none",
-    _KAFKA + "glue-schema-registry-config": None,
+    _KAFKA + "glue-schema-registry-config": {},
     _KAFKA + "codec-config.avro-include-before-value": False,
     _KAFKA + "codec-config.output-row-key": False,
     _KAFKA + "sasl-oauth-scopes": [],
@@ -80,7 +80,7 @@ REFUSED: dict[str, Any] = {
     ),
     **dict.fromkeys([f"{_KAFKA}sasl-oauth-{k}" for k in ("client-id", "client-secret", "token-url", "grant-type", "audience")], ""),
 }
-"""Keys that are not supported yet, with the value that asks for nothing (None: no such value)."""
+"""Keys that are not supported yet, with the value that asks for nothing."""
 
 REFUSED_IN_LISTS: dict[str, dict[str, Any]] = {"sink.dispatchers": {"target-schema": "", "target-table": ""}}
 """The same for the tables of a list, by the list's path."""

@@ -1,0 +1,28 @@
+{{- define "tidemill.name" -}}
+{{- printf "%s-tidemill" .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "tidemill.selector" -}}
+app.kubernetes.io/name: tidemill
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tidemill.labels" -}}
+{{ include "tidemill.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+{{- end -}}
+
+{{- define "tidemill.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "tidemill.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}{{ .Values.serviceAccount.name | default (include "tidemill.name" .) }}
+{{- else -}}{{ .Values.serviceAccount.name | default "default" }}{{- end -}}
+{{- end -}}
+
+{{- define "tidemill.onKubernetes" -}}
+{{- if hasPrefix "k8s://" .Values.spark.master -}}yes{{- end -}}
+{{- end -}}

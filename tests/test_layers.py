@@ -89,9 +89,9 @@ STATE_MACHINES = (
 
 PLAIN_WIRE = (
     *("tidemill.wire.canal_entry_pb2", "tidemill.wire.canal_packet_pb2"),
-    *("tidemill.wire.binlog_pb2", "tidemill.wire.slave_binlog_pb2", "tidemill.wire.pb_binlog_pb2"),
+    *("tidemill.wire.binlog_pb2", "tidemill.wire.pump_pb2", "tidemill.wire.slave_binlog_pb2", "tidemill.wire.pb_binlog_pb2"),
 )
-"""Messages that are a format, not a service: protocols are written with them, without gRPC."""
+"""Messages that are a format, also those that a service sends: read and written as bytes, without gRPC."""
 
 KERNEL_CACHE = {"tidemill.kernels.cache", "tidemill.kernels.warm"}
 """Where compiled kernels lie is a folder; compiling needs it."""

@@ -21,6 +21,7 @@ LONG = b"!tidemill!long:"
 """Ours, and a commit_ts: a transaction that ran so long that garbage collection has to spare its Prewrite. The value is its start_ts."""
 
 _POINTER = struct.Struct("<Iq")
+POINTER_BYTES = _POINTER.size
 
 
 @dataclass(frozen=True, slots=True, order=True)

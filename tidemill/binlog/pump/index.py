@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -18,17 +18,17 @@ from tidemill.binlog.indexkeys import (
     INDEXED,
     LONG,
     MAX_COMMIT_TS,
+    POINTER_BYTES,
     Pointer,
     long_key,
     number,
     read_number,
     read_pointer,
     ts_key,
-    ts_of,
 )
 from tidemill.binlog.messages import BinlogType
 from tidemill.binlog.order import Stored
-from tidemill.binlog.pump.faults import PumpFailed
+from tidemill.binlog.pump.faults import PumpCorrupt, PumpFailed
 from tidemill.extras import extra
 
 with extra("binlog"):
@@ -140,11 +140,13 @@ class Index:
         value = self._db.get(ts_key(ts))
         return read_pointer(value) if value is not None else None
 
-    def between(self, after: int, upto: int) -> Iterator[tuple[int, Pointer]]:
-        """Yield ts and places of the binlogs with after < ts <= upto, in order."""
+    def pointers(self, after: int, upto: int, most: int) -> tuple[list[bytes], bytes]:
+        """Return the keys of the binlogs with after < ts <= upto, in order, and their pointers back to back; at most so many."""
         with self._db.iterator(start=ts_key(after + 1), stop=ts_key(upto), include_stop=True) as found:
-            for key, value in found:
-                yield ts_of(key), read_pointer(value)
+            pairs = list(islice(found, most))
+        if any(len(value) != POINTER_BYTES for _, value in pairs):
+            raise PumpCorrupt(f"a place in the index between {after} and {upto} is not as Pump writes it")
+        return [key for key, _ in pairs], b"".join([value for _, value in pairs])
 
     def oldest_start(self, after: int) -> int | None:
         """The least start_ts of the long transactions that were committed after a ts."""

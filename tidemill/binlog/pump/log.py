@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tidemill.binlog.indexkeys import Pointer
 from tidemill.binlog.messages import read_head
@@ -252,6 +253,14 @@ class LogReader:
             return f"it cannot be read: {error}"
         self._near, self._near_at, self._near_file = near, at.offset, at.file
         return record_at(near, 0, len(near))
+
+    def read_into(self, number: int, start: int, room: Any) -> int:
+        """Read bytes of a file from an offset on, as many as there is room for. Return how many there are; 0 if the file cannot be read."""
+        try:
+            self._open(number)
+            return os.preadv(self._descriptor, [room], start)
+        except OSError:
+            return 0  # whoever reads the record itself tells
 
     def _open(self, number: int) -> None:
         if number != self._number or self._descriptor < 0:

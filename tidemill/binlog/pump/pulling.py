@@ -3,55 +3,73 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tidemill.binlog.http2.frames import prefixed
-from tidemill.binlog.indexkeys import Pointer
+import numpy as np
+
+from tidemill.binlog.http2.frames import PREFIX, prefixed
+from tidemill.binlog.indexkeys import Pointer, read_pointer, ts_of
 from tidemill.binlog.messages import BinlogType, Head, join, read_head
 from tidemill.binlog.pump.faults import PumpCorrupt
 from tidemill.binlog.pump.index import Index
 from tidemill.binlog.pump.log import LogReader
+from tidemill.binlog.valuelog import HEAD
 from tidemill.errors import MalformedMessage
+from tidemill.kernels.pump import layout as L
+from tidemill.kernels.pump.pull import pull
 
 BATCH_BYTES = 1 << 20
-BATCH_KEYS = 4096
+BATCH_KEYS = 8192
 """What is read at once, at most; one binlog may be larger."""
 
 KEPT_BYTES = 4 << 20
 """Prewrites that are kept until their Commit comes."""
+
+WINDOW = 4 << 20
+BACK = 1 << 20
+"""Bytes of a file that are read at once, and how many of these lie before the record that was looked for: records of one time lie near each
+other, but not in the order of their ts."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Batch:
-    """Answers, and the ts up to which they go: the next batch begins after it."""
+    """Answers with gRPC's prefixes, back to back, and the ts up to which they go: the next batch begins after it."""
 
-    answers: list[bytes]
+    messages: memoryview
+    count: int
     upto: int
 
     @property
-    def messages(self) -> bytes:
-        """The answers with gRPC's prefixes."""
-        return b"".join(prefixed(answer) for answer in self.answers)
+    def answers(self) -> list[bytes]:
+        """The answers, one by one."""
+        found, at = [], 0
+        while at < len(self.messages):
+            size = int.from_bytes(self.messages[at + 1 : at + PREFIX], "big")
+            found.append(bytes(self.messages[at + PREFIX : at + PREFIX + size]))
+            at += PREFIX + size
+        return found
 
 
-@dataclass(slots=True)
 class Puller:
-    """Reads the binlogs of one stream. Its calls come one at a time, from any thread. Close it."""
+    """Reads the binlogs of one stream. Its calls come one at a time, from any thread. Close it. `plain`: without the kernel."""
 
-    index: Index
-    folder: Path
-    lost: int = 0
-    """Commits without a Prewrite: nothing could be sent of them."""
-    _commits: LogReader = field(init=False)
-    _prewrites: LogReader = field(init=False)
-    _kept: dict[int, bytes] = field(default_factory=dict)
-    _kept_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        self._commits, self._prewrites = LogReader(self.folder), LogReader(self.folder)
+    def __init__(self, index: Index, folder: Path, *, plain: bool = False) -> None:
+        self._index, self._plain = index, plain
+        self.lost = 0
+        """Commits without a Prewrite: nothing could be sent of them."""
+        self._commits, self._prewrites = LogReader(folder), LogReader(folder)
+        self._window: Any = np.empty(WINDOW, np.uint8)
+        self._table: Any = np.zeros(3 * L.KEPT_SLOTS, np.int64)
+        self._room: Any = np.empty(KEPT_BYTES, np.uint8)
+        self._scratch: Any = np.empty(64, np.uint8)
+        self._state: Any = np.zeros(L.U_WORDS, np.int64)
+        self._state[[L.W_DATA, L.W_FILE, L.K_TABLE, L.K_ROOM, L.K_CAP]] = (
+            L.address(self._window), -1, L.address(self._table), L.address(self._room), KEPT_BYTES,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Let the files go."""
@@ -60,24 +78,68 @@ class Puller:
 
     def after(self, last: int, upto: int) -> Batch:
         """Return what has last < commit_ts <= upto, or the first part of it. Raises PumpCorrupt."""
-        answers: list[bytes] = []
-        size = 0
-        for keys, (ts, at) in enumerate(self.index.between(last, upto), 1):
-            payload = self._commits.payload(at)
-            head = _head(payload, at)
-            if head.tp is BinlogType.PREWRITE:
-                self._keep(head.start_ts, payload)
-            else:
-                answer = self._answer(head, payload)
-                if answer:
-                    answers.append(answer)
-                    size += len(answer)
-            if size >= BATCH_BYTES or keys >= BATCH_KEYS:
-                return Batch(answers, ts)
-        return Batch(answers, upto)
+        keys, pointers = self._index.pointers(last, upto, BATCH_KEYS)
+        out = self._output(BATCH_BYTES)
+        at = 0
+        while at < len(keys):
+            outcome = L.BY_REFERENCE
+            if not self._plain:
+                at, outcome = self._kernel(pointers, at, len(keys))
+            if outcome == L.DONE:
+                continue
+            if outcome == L.OUT_FULL:
+                if self._state[L.O_COUNT]:
+                    return self._batch(out, ts_of(keys[at - 1]))
+                out = self._output(int(self._state[L.U_NEED]))
+                continue
+            place = read_pointer(pointers[L.POINTER_BYTES * at : L.POINTER_BYTES * (at + 1)])
+            if outcome == L.NO_WINDOW and self._look(place):
+                continue
+            answer = prefixed(found) if (found := self.answer(place)) else b""
+            if len(answer) > int(self._state[L.O_CAP] - self._state[L.O_SIZE]):
+                if self._state[L.O_COUNT]:
+                    return self._batch(out, ts_of(keys[at - 1]))
+                out = self._output(len(answer))
+            if answer:
+                size = int(self._state[L.O_SIZE])
+                out[size : size + len(answer)] = np.frombuffer(answer, np.uint8)
+                self._state[L.O_SIZE] += len(answer)
+                self._state[L.O_COUNT] += 1
+            at += 1
+        return self._batch(out, upto if len(keys) < BATCH_KEYS else ts_of(keys[-1]))
 
-    def _answer(self, head: Head, payload: bytes) -> bytes:
-        """One answer; nothing for what Drainers do not get."""
+    def _output(self, size: int) -> Any:
+        out = np.empty(size, np.uint8)
+        self._state[[L.O_DATA, L.O_CAP, L.O_SIZE, L.O_COUNT]] = L.address(out), size, 0, 0
+        return out
+
+    def _batch(self, out: Any, upto: int) -> Batch:
+        return Batch(memoryview(out)[: int(self._state[L.O_SIZE])], int(self._state[L.O_COUNT]), upto)
+
+    def _kernel(self, pointers: bytes, at: int, end: int) -> tuple[int, int]:
+        base = L.address(np.frombuffer(pointers, np.uint8)) + L.POINTER_BYTES * at
+        at += pull(L.TABLES, L.address(self._state), base, end - at, L.address(self._scratch))
+        return at, int(self._state[L.U_OUTCOME])
+
+    def _look(self, at: Pointer) -> bool:
+        """Move the window to a record. Return whether the record lies in it; the reference tells why it cannot be read."""
+        start = max(0, at.offset - BACK)
+        size = self._commits.read_into(at.file, start, self._window)
+        self._state[[L.W_FILE, L.W_START, L.W_SIZE]] = at.file, start, size
+        place = at.offset - start
+        if size - place < HEAD.size:
+            return False
+        length = HEAD.unpack_from(self._window, place)[1]
+        return bool(length <= size - place - HEAD.size)
+
+    # the reference
+
+    def answer(self, at: Pointer) -> bytes:
+        """The answer that a record gives; nothing for what Drainers do not get. Raises PumpCorrupt."""
+        payload = self._commits.payload(at)
+        head = _head(payload, at)
+        if head.tp is BinlogType.PREWRITE:
+            return b""
         if head.tp is BinlogType.ROLLBACK:
             return answer_of(payload, head) if head.start_ts == head.commit_ts else b""
         prewrite = self._prewrite(head)
@@ -87,21 +149,8 @@ class Puller:
             return b""
         return answer_of(join(payload, prewrite), head)
 
-    def _keep(self, start_ts: int, payload: bytes) -> None:
-        if len(payload) > KEPT_BYTES // 16:
-            return
-        if self._kept_bytes > KEPT_BYTES:
-            self._kept.clear()
-            self._kept_bytes = 0
-        self._kept[start_ts] = payload
-        self._kept_bytes += len(payload)
-
     def _prewrite(self, head: Head) -> bytes | None:
-        kept = self._kept.pop(head.start_ts, None)
-        if kept is not None:
-            self._kept_bytes -= len(kept)
-            return kept
-        at = self.index.get(head.start_ts)
+        at = self._index.get(head.start_ts)
         if at is None:
             return None
         payload = self._prewrites.payload(at)

@@ -127,3 +127,14 @@ def address(array: Any) -> int:
 
 
 TABLES = address(CONSTANTS)
+
+# Reading for one stream of PullBinlogs. The window: bytes of a file from an offset on. What is kept of Prewrites: a table of KEPT_SLOTS
+# slots (start_ts, place, bytes), and room for the end of each answer. The output. Then why `pull` ended, and the bytes it needs.
+W_DATA, W_FILE, W_START, W_SIZE, K_TABLE, K_ROOM, K_CAP, K_SIZE, K_COUNT, O_DATA, O_CAP, O_SIZE, O_COUNT, U_OUTCOME, U_NEED = range(15)
+U_WORDS = 16
+KEPT_SLOTS = 1 << 15
+KEPT_MOST = KEPT_SLOTS * 3 // 4
+POINTER_BYTES = 12
+
+DONE, NO_WINDOW, BY_REFERENCE, OUT_FULL = range(4)
+"""Why `pull` ended: no pointer is left; the record is not in the window; it is not for the kernel; the output has no room."""

@@ -151,8 +151,11 @@ class _Http2(asyncio.Protocol):
     def _send(self) -> None:
         output = self._machine.sender.output
         if output and not self._transport.is_closing():
-            self._transport.write(output[0] if len(output) == 1 else b"".join(output))
-            output.clear()
+            if len(output) == 1:
+                self._transport.write(output[0])
+            else:
+                self._transport.writelines(output)
+            self._machine.sender.output = []
         if self._machine.over is not None:
             _log.warning("%s: %s", self._transport.get_extra_info("peername"), self._machine.over.message)
             self._transport.close()

@@ -51,7 +51,7 @@ class Tokens:
         for known, name in self._known.items():
             if hmac.compare_digest(known, digest) and (not user or not name or user == name):
                 return name or user or "a token"
-        raise Unauthorized("the token is not known", hint="Send one of the server's --auth-file.")
+        raise Unauthorized("the token is not known", hint="Send one of those in the server's --auth-file.")
 
     def _load_again(self) -> None:
         try:
@@ -108,4 +108,4 @@ def _sent(authorization: str | None) -> tuple[str, str]:
             raise Unauthorized("the Authorization header is malformed") from None
         if mark:
             return user, password
-    raise Unauthorized("this request needs a token", hint="Send `Authorization: Bearer TOKEN`, or --user and --password.")
+    raise Unauthorized("this request needs a token", hint="Send it as a bearer token: --token-file, or --user and --password.")

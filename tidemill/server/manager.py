@@ -421,6 +421,8 @@ class Manager:
     async def update(self, changefeed_id: str, change: s.ChangefeedUpdate, *, namespace: str = s.DEFAULT_NAMESPACE) -> s.ChangefeedInfo:
         feed = self._feed(changefeed_id, namespace)
         self._check_upstream(change.upstream)
+        if feed.life.state is State.STOPPED:
+            await self._until_idle(feed)  # it was paused a moment ago, and ends its batch
         if feed.life.state not in (State.STOPPED, State.FAILED) or feed.life.runs:
             raise e.UpdateRefused(
                 f"can only update changefeed config when it is stopped or failed; {feed.id} is {feed.life.state}", hint="Pause it first."

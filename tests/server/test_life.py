@@ -23,7 +23,8 @@ def test_an_error_that_may_pass_is_waited_out_with_growing_pauses() -> None:
     life = Life(State.NORMAL, None, 1800.0)
     now, pauses = 1000.0, []
     for _ in range(4):
-        assert life.started() and life.runs
+        assert life.started()
+        assert life.runs
         life.erred(*AWAY, now)
         assert life.state is State.WARNING
         assert fails(life, now) is Do.WAIT
@@ -34,7 +35,9 @@ def test_an_error_that_may_pass_is_waited_out_with_growing_pauses() -> None:
     assert pauses == [10, 20, 40, 80]
     life.started()
     assert (life.state, life.retries) == (State.WARNING, True)
-    assert life.advanced(now + 1) and life.state is State.NORMAL and life.trouble is None
+    assert life.advanced(now + 1)
+    assert life.state is State.NORMAL
+    assert life.trouble is None
 
 
 def test_errors_without_progress_end_in_failed_and_a_person_begins_again() -> None:
@@ -45,7 +48,8 @@ def test_errors_without_progress_end_in_failed_and_a_person_begins_again() -> No
         if fails(life, now) is Do.WAIT:
             now = life.retry_at or 0.0
     assert (life.state, now) == (State.FAILED, 30.0)
-    assert life.trouble is not None and life.trouble.code == SinkUnavailable.code
+    assert life.trouble is not None
+    assert life.trouble.code == SinkUnavailable.code
     assert life.resumed(now) is Do.START
     assert (life.state, life.trouble) == (State.NORMAL, None)
 
@@ -70,8 +74,10 @@ def test_progress_from_before_an_error_does_not_mend_it() -> None:
     life = Life(State.NORMAL, None, 1800.0)
     life.started()
     life.erred(*AWAY, 100.0)
-    assert not life.advanced(99.0) and life.state is State.WARNING
-    assert life.advanced(101.0) and life.state is State.NORMAL
+    assert not life.advanced(99.0)
+    assert life.state is State.WARNING
+    assert life.advanced(101.0)
+    assert life.state is State.NORMAL
 
 
 def test_a_pause_that_is_taken_back_before_the_batch_ends() -> None:

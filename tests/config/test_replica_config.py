@@ -99,9 +99,21 @@ def test_names_that_json_has_otherwise(key: str, name: tuple[str, ...]) -> None:
 
 
 def test_the_order_is_ticdcs() -> None:
-    config = {"synced-status": {}, "sink": {"open": {}, "protocol": "x"}, "filter": {}, "case-sensitive": True, "memory-quota": 1}
+    config = {
+        "synced-status": {"a": 1},
+        "sink": {"open": {"b": 1}, "protocol": "x"},
+        "filter": {"c": 1},
+        "case-sensitive": True,
+        "memory-quota": 1,
+    }
     assert list(to_json(config)) == ["memory_quota", "case_sensitive", "filter", "sink", "synced_status"]
     assert list(to_json(config)["sink"]) == ["protocol", "open"]
+
+
+def test_what_is_not_set_is_left_out() -> None:
+    assert to_json({"sink": {"csv": {"quote": None}, "dispatchers": [], "protocol": "x"}, "canal": {}}) == {
+        "sink": {"dispatchers": [], "protocol": "x"}
+    }
 
 
 def test_the_files_spelling_is_taken_too_but_not_both() -> None:

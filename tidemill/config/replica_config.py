@@ -139,7 +139,8 @@ def from_json(found: Mapping[str, Any], where: str = "replica_config") -> dict[s
 
 
 def to_json(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON object for the tables and keys of a TOML file, in TiCDC's order; keys that nobody knows are last."""
+    """Return the JSON object for the tables and keys of a TOML file, in TiCDC's order; keys that nobody knows are last. Keys that are None,
+    and tables without keys, are left out."""
     result: dict[str, Any] = _written(config, _ROOT)
     return result
 
@@ -201,7 +202,8 @@ def _written(value: Any, key: _Key) -> Any:
     if not isinstance(value, Mapping):
         return value
     result = {known.json_name: _written(value[name], known) for name, known in key.below.items() if name in value}
-    return result | {name: inner for name, inner in value.items() if name not in key.below}
+    result |= {name: inner for name, inner in value.items() if name not in key.below}
+    return {name: inner for name, inner in result.items() if inner is not None and inner != {}}
 
 
 def _said(value: Any) -> str:

@@ -34,7 +34,7 @@ from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.machine.state import Phase
 from tidemill.delivery.position import Position, Ranges, end_of
 from tidemill.delivery.timings import Timings
-from tidemill.delivery.work_item import TaskResult, WorkItem
+from tidemill.delivery.work_item import TaskResult, TaskStats, WorkItem
 from tidemill.errors import BatchFailed, TidemillError, made
 from tidemill.protocols.common.messages import KeyValue
 from tidemill.sinks.base import BatchContext, DriverSink
@@ -145,6 +145,10 @@ class BatchDriver:
         """The checkpoint; None: none is kept."""
         return self._machine.delivered
 
+    def save(self, report: A.Report) -> None:
+        """Make a checkpoint durable that `pass_over` moved. Raises Fenced, LogUnavailable."""
+        self._save(report)
+
     @property
     def reached(self) -> bool:
         """Whether everything up to the target is delivered."""
@@ -180,6 +184,42 @@ class BatchDriver:
         if report is not None:
             self.timings.delivered(report, time.perf_counter() - begun)
         return report
+
+    def pass_over(self, batch: int, begin: Position, end: Position) -> A.Report | None:
+        """Deliver an interval in which the log has nothing at all: the resolved event alone, in the epoch in force. None: there is
+        something, or it failed; `deliver` does it then.
+
+        The checkpoint moves, but is not made durable: a driver that begins before it passes over the same nothing.
+        """
+        if begin.parts or end.parts or self._machine.phase is not Phase.IDLE or self._machine.delivered is None or not self.fence.epoch:
+            return None
+        attempt = A.Attempt(batch, self.fence.epoch, begin.ts, end.ts)
+        try:
+            with self._coded():
+                if self._is_empty(begin.ts, end.ts):
+                    self.fence.check()
+                    self._send_only_resolved(attempt)
+                    self._machine.delivered = end
+                    return A.Report(batch, begin.ts, end.ts, attempt.epoch, 1, TaskStats(-1), ())
+        except TidemillError as error:
+            log.debug("%s: an empty interval is delivered as a batch: %s", self.feed, error)
+        return None
+
+    def _is_empty(self, from_ts: int, to_ts: int) -> bool:
+        self.source.follow(to_ts)
+        if self.source.barriers(from_ts, to_ts) or any(one.busy for one in self.source.inputs(from_ts, to_ts)):
+            return False
+        return not self.source.ddl_events(from_ts, to_ts)
+
+    def _send_only_resolved(self, attempt: A.Attempt) -> None:
+        context = self._context(attempt)
+        try:
+            self.sink.begin_batch(context)
+            self._send_resolved(attempt.to_ts)
+            self.sink.finish_batch(context)
+        except TidemillError:
+            self.sink.discard(context)
+            raise
 
     def _carry_out(self, action: A.Action) -> Iterable[E.Event]:
         """What came of an action; nothing of one that nobody answers."""

@@ -76,6 +76,11 @@ class Clock:
             self._held = self._seconds() + self.trigger_s
         return found
 
+    @property
+    def stops_for_sink(self) -> bool:
+        """Whether batches also end where the sink writes something down."""
+        return self._sync_point_every_ms > 0
+
     def until_due(self, begin: Position) -> tuple[int, float]:
         """When to ask again after `next` returned `begin`: once the heads are at a ts, and at the latest after some seconds."""
         now = self._seconds()

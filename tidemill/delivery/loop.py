@@ -8,7 +8,9 @@ that is begun again after a crash has the same interval. What is delivered is wh
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from tidemill.delivery.batch import BatchDriver
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 
 FIRST_AWAY_S, LONGEST_AWAY_S = 1.0, 30.0
 """Seconds between two looks at storage that is away."""
+PASSED_S = 30.0
+"""For how long empty intervals are passed over without a batch: so old may a durable checkpoint be while nothing happens."""
 
 
 class Heads(Protocol):
@@ -30,6 +34,18 @@ class Heads(Protocol):
 
     def wait(self, ts: int, seconds: float) -> None:
         """Return when the log is complete up to a ts, after some seconds, or when the changefeed is to stop."""
+
+
+@dataclass(slots=True)
+class Passed:
+    """Empty intervals since the last batch: their resolved events are sent, the checkpoint is not durable yet."""
+
+    report: Report | None = None
+    batch_at: float = float("-inf")  # when the last batch ended
+
+    def may_pass(self, now: float) -> bool:
+        """Whether another empty interval may follow without a batch."""
+        return now - self.batch_at < PASSED_S
 
 
 def deliver(
@@ -40,11 +56,31 @@ def deliver(
     *,
     target_ts: int | None,
     save: Callable[[Report], None],
+    on_pass: Callable[[Report], None] = lambda report: None,
     on_away: Callable[[LogUnavailable], None] = lambda error: None,
 ) -> bool:
-    """Deliver from `begin` until the target is reached (True) or the driver's stop event is set (False). `on_away`: called when the log's
-    storage cannot be reached. Raises what ended a batch."""
+    """Deliver from `begin` until the target is reached (True) or the driver's stop event is set (False). `on_pass`: called for an empty
+    interval, whose end need not be durable. `on_away`: called when the log's storage cannot be reached. Raises what ended a batch."""
     driver.keep_checkpoint(begin, target_ts, save)
+    passed = Passed()
+    try:
+        _deliver(driver, clock, heads, begin, passed, on_pass, on_away)
+    except Stopped:
+        return driver.reached
+    if passed.report is not None:
+        driver.save(passed.report)
+    return driver.reached
+
+
+def _deliver(
+    driver: BatchDriver,
+    clock: Clock,
+    heads: Heads,
+    begin: Position,
+    passed: Passed,
+    on_pass: Callable[[Report], None],
+    on_away: Callable[[LogUnavailable], None],
+) -> None:
     number, away_s = 0, 0.0
     while not driver.reached and not driver.over and not driver.stop.is_set():
         at = driver.delivered or begin
@@ -61,9 +97,12 @@ def deliver(
             continue
         if not number:
             log.info("%s: the first batch since this start begins: up to %s", driver.feed, describe(end.furthest))
-        try:
+        may_pass = passed.may_pass(time.monotonic()) and not clock.stops_for_sink
+        report = driver.pass_over(number, at, end) if may_pass else None
+        if report is not None:
+            passed.report = report
+            on_pass(report)
+        else:
             driver.deliver(number, at, end)
-        except Stopped:
-            return driver.reached
+            passed.report, passed.batch_at = None, time.monotonic()
         number += 1
-    return driver.reached

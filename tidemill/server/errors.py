@@ -65,6 +65,12 @@ class InvalidReplicaConfig(TidemillError):
     code = "CDC:ErrInvalidReplicaConfig"
 
 
+class TableIneligible(TidemillError):
+    """A table that the filter selects has no usable key, and neither ignore-ineligible-table nor force-replicate is set."""
+
+    code = "CDC:ErrTableIneligible"
+
+
 class InvalidSinkUri(TidemillError):
     """The sink URI has a fault, or the sink does not answer or refuses what a changefeed needs."""
 

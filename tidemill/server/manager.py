@@ -31,7 +31,7 @@ from tidemill.changelog.storage import durable
 from tidemill.changelog.storage.open import open_storage
 from tidemill.config.file import ChangefeedConfig, check_config
 from tidemill.config.uri import SinkUri
-from tidemill.errors import ClusterMismatch, ConfigError, LogError, StartTsOutOfLog, TidemillError, redact
+from tidemill.errors import ClusterMismatch, ConfigError, LogError, MalformedMessage, StartTsOutOfLog, TidemillError, redact
 from tidemill.metrics.samples import Sample
 from tidemill.server import errors as e
 from tidemill.server import service as s
@@ -155,7 +155,13 @@ class Manager:
     # ------------------------------------------------------------------ the host
 
     def _heard(self, line: bytes) -> None:
-        found = parse(line)
+        try:
+            self._take_in(parse(line))
+        except (MalformedMessage, KeyError, TypeError, ValueError) as error:  # a host of another version
+            log.error("a report of the delivery host is not understood (%s); the host is started again: %r", error, line[:200])
+            self._processes.restart_host()
+
+    def _take_in(self, found: Mapping[str, Any]) -> None:
         word = found.get("is")
         if word == "up":
             self._host_up = True
@@ -318,7 +324,8 @@ class Manager:
             tables = await self._table_lists(config, None)
             if not wanted.ignore_ineligible_tables and not config.force_replicate and tables.ineligible_tables:
                 names = ", ".join(f"{t.database_name}.{t.table_name}" for t in tables.ineligible_tables[:5])
-                raise e.InvalidReplicaConfig(f"tables without a usable key: {names}", hint="Leave them out, or set force-replicate.")
+                hint = "Leave them out by a rule of the filter, or set ignore-ineligible-table or force-replicate."
+                raise e.TableIneligible(f"some tables are not eligible to replicate, they have no usable key: {names}", hint=hint)
             await self._claim_log(name, start)
             await asyncio.to_thread(self._files.save, settings, self._location)
             feed = self._feeds[name] = await asyncio.to_thread(self._files.made, settings)
@@ -414,6 +421,8 @@ class Manager:
     async def update(self, changefeed_id: str, change: s.ChangefeedUpdate, *, namespace: str = s.DEFAULT_NAMESPACE) -> s.ChangefeedInfo:
         feed = self._feed(changefeed_id, namespace)
         self._check_upstream(change.upstream)
+        if feed.life.state is State.STOPPED:
+            await self._until_idle(feed)  # it was paused a moment ago, and ends its batch
         if feed.life.state not in (State.STOPPED, State.FAILED) or feed.life.runs:
             raise e.UpdateRefused(
                 f"can only update changefeed config when it is stopped or failed; {feed.id} is {feed.life.state}", hint="Pause it first."

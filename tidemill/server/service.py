@@ -72,7 +72,7 @@ class NewChangefeed:
     """Wins over schema-registry in the sink URI and in the configuration."""
     disable_gc_check: bool = False
     ignore_ineligible_tables: bool = True
-    """False: refused (InvalidReplicaConfig) if a table that the filter selects has no usable key."""
+    """False: refused (TableIneligible) if a table that the filter selects has no usable key."""
     upstream: UpstreamNames = UpstreamNames()
 
 

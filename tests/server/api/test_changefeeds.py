@@ -95,7 +95,7 @@ def test_what_create_refuses(with_feed: Api) -> None:
 
 def test_tables_without_a_key_are_refused_unless_the_body_agrees(api: Api) -> None:
     api.service.ineligible = (NO_KEY,)
-    refused(api.post(LIST, json={"sink_uri": "blackhole://"}), "CDC:ErrInvalidReplicaConfig")
+    refused(api.post(LIST, json={"sink_uri": "blackhole://"}), "CDC:ErrTableIneligible")
     agreed = {"sink_uri": "blackhole://", "replica_config": {"ignore_ineligible_table": True}}
     assert api.post(LIST, json=agreed).status_code == 200
 

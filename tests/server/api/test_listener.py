@@ -73,6 +73,36 @@ def test_clients_need_a_certificate_whose_name_is_allowed(folder: Path, caplog: 
     assert "common name stranger is not allowed" in caplog.text
 
 
+def test_a_ca_alone_asks_for_nothing_and_mtls_for_any_certificate(folder: Path) -> None:
+    with served(FakeService(), certificates=certificates(folder, ca=True)) as address:
+        for client in (None, "stranger"):
+            assert httpx.get(f"https://{address}/status", verify=context(folder, client)).status_code == 200
+    mtls = Certificates(folder / "server.pem", folder / "server.key", folder / "ca.pem", mtls=True)
+    with served(FakeService(), certificates=mtls) as address:
+        assert httpx.get(f"https://{address}/status", verify=context(folder, "stranger")).status_code == 200
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"https://{address}/status", verify=context(folder))
+
+
+def test_certificates_are_replaced_while_it_serves(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority, files = Authority(), (tmp_path / "server.pem", tmp_path / "server.key")
+    authority.sign("first").write(tmp_path, "server")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+
+    def name(address: str) -> str:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port))) as plain, context(tmp_path).wrap_socket(plain, server_hostname=host) as secure:
+            return str(secure.getpeercert()["subject"][0][0][1])  # type: ignore[index]
+
+    with served(FakeService(), certificates=Certificates(*files)) as address:
+        assert name(address) == "first"
+        authority.sign("second").write(tmp_path, "server")
+        assert name(address) == "second"
+        files[0].write_bytes(b"nothing")
+        assert name(address) == "second"
+    assert "the old ones are" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [

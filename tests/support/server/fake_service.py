@@ -78,7 +78,7 @@ class FakeService:
             raise e.TargetTsBeforeStartTs(f"target-ts {wanted.target_ts} is earlier than start-ts {start}")
         _check(wanted.replica_config, wanted.sink_uri)
         if self.ineligible and not wanted.ignore_ineligible_tables:
-            raise e.InvalidReplicaConfig("some tables have no usable key: shop.log_lines")
+            raise e.TableIneligible("some tables are not eligible to replicate: shop.log_lines")
         self.secrets[name] = wanted.sink_uri
         self.feeds[name] = s.ChangefeedInfo(
             upstream_id=UPSTREAM,

@@ -189,10 +189,10 @@ class _RequestLog:
 
 
 def _note(scope: Scope, status: int, took: float) -> None:
-    level = logging.WARNING if status >= 500 else logging.DEBUG if scope["method"] in ("GET", "HEAD") and status < 400 else logging.INFO
+    state = scope.get("state", {})
+    level = logging.WARNING if status >= 500 else logging.INFO if status >= 400 or state.get("changes") else logging.DEBUG
     if not _log.isEnabledFor(level):
         return
-    state = scope.get("state", {})
     failure: Failure | None = state.get("failure")
     client = scope.get("client") or ("unknown", 0)
     _log.log(

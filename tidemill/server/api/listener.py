@@ -1,8 +1,9 @@
-"""Serves an ASGI application at an address: uvicorn, with TLS, client certificates and their names.
+"""Serves an ASGI application at an address: uvicorn, with TLS, client certificates and their names. The flags mean what they mean in TiCDC.
 
---cert, --key          TLS
---ca                   clients need a certificate of this authority
---cert-allowed-cn      … whose common name is one of these; others are answered 403
+--cert, --key          TLS. The files are read again when they change, so certificates can be replaced
+--ca                   whose certificates clients may show (it is also that of PD and TiKV); they need not show one
+--cert-allowed-cn      clients need one, with one of these common names; others are answered 403
+mtls                   clients need one, with any name
 """
 
 from __future__ import annotations
@@ -44,30 +45,60 @@ class Certificates:
     key: Path | None = None
     ca: Path | None = None
     allowed_cn: tuple[str, ...] = ()
+    mtls: bool = False
 
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS context; None: no TLS. Raises ConfigError that names the flag."""
+        asks = "--cert-allowed-cn" if self.allowed_cn else "mtls" if self.mtls else ""
         if self.cert is None and self.key is None:
-            if self.allowed_cn:
-                raise ConfigError("--cert-allowed-cn needs --cert, --key and --ca", hint="Clients show a certificate only over TLS.")
+            if asks:
+                raise ConfigError(f"{asks} needs --cert, --key and --ca", hint="Clients show a certificate only over TLS.")
             return None  # as in TiCDC, --ca alone is for the connections to PD and TiKV
         if self.cert is None or self.key is None:
             raise ConfigError("--cert and --key go together", hint="Give both, or neither.")
-        if self.allowed_cn and self.ca is None:
-            raise ConfigError("--cert-allowed-cn needs --ca", hint="It says who may issue clients' certificates.")
+        if asks and self.ca is None:
+            raise ConfigError(f"{asks} needs --ca", hint="It says who may issue clients' certificates.")
+        found = self._loaded(self.cert, self.key, required=bool(asks))
+        found.sni_callback = _Reload(self, found)
+        return found
+
+    def _loaded(self, cert: Path, key: Path, *, required: bool) -> ssl.SSLContext:
         found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         found.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            found.load_cert_chain(self.cert, self.key)
+            found.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"--cert {self.cert}, --key {self.key}: {error}") from None
+            raise ConfigError(f"--cert {cert}, --key {key}: {error}") from None
         if self.ca is not None:
             try:
                 found.load_verify_locations(self.ca)
             except (OSError, ssl.SSLError) as error:
                 raise ConfigError(f"--ca {self.ca}: {error}") from None
-            found.verify_mode = ssl.CERT_REQUIRED
+            found.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
         return found
+
+    def versions(self) -> tuple[tuple[int, int], ...]:
+        """Return what tells that a file has changed. Raises OSError."""
+        stats = [path.stat() for path in (self.cert, self.key, self.ca) if path is not None]
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+
+class _Reload:
+    """Called at each handshake: gives it a context with the files as they are now."""
+
+    def __init__(self, certificates: Certificates, context: ssl.SSLContext) -> None:
+        self._certificates, self._context = certificates, context
+        self._versions = certificates.versions()
+
+    def __call__(self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        try:
+            versions = self._certificates.versions()
+            if versions != self._versions:
+                self._context = self._certificates.context() or self._context
+                self._versions = versions
+        except (OSError, ConfigError) as error:
+            _log.warning("changed certificates cannot be used, the old ones are: %s", error)
+        connection.context = self._context
 
 
 def common_names(certificate: dict[str, Any]) -> list[str]:

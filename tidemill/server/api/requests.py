@@ -174,6 +174,7 @@ class Guard:
 
     async def __call__(self, request: Request) -> None:
         """Raise Unauthorized or CrossOrigin."""
+        request.state.changes = True
         _check_origin(request.headers)
         if self.tokens is not None:
             request.state.user = self.tokens.check(request.headers.get("authorization"))

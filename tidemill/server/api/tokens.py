@@ -51,7 +51,7 @@ class Tokens:
         for known, name in self._known.items():
             if hmac.compare_digest(known, digest) and (not user or not name or user == name):
                 return name or user or "a token"
-        raise Unauthorized("the token is not known", hint="Send one of the server's --token-file.")
+        raise Unauthorized("the token is not known", hint="Send one of those in the server's --auth-file.")
 
     def _load_again(self) -> None:
         try:
@@ -64,7 +64,7 @@ class Tokens:
         try:
             version, text = _version(self.path), self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--token-file {self.path}: {error}") from None
+            raise ConfigError(f"--auth-file {self.path}: {error}") from None
         if stat.S_IMODE(self.path.stat().st_mode) & 0o077:
             _log.warning("others may read the token file %s: chmod 600 it", self.path)
         self._known, self._read_at = dict(_lines(text, self.path)), version
@@ -83,12 +83,12 @@ def _lines(text: str, path: Path) -> list[tuple[bytes, str]]:
         if not words or words[0].startswith("#"):
             continue
         if len(words) > 2:
-            raise ConfigError(f"--token-file {path}, line {number}: expected TOKEN or NAME TOKEN")
+            raise ConfigError(f"--auth-file {path}, line {number}: expected TOKEN or NAME TOKEN")
         if len(words[-1]) < SHORTEST:
-            raise ConfigError(f"--token-file {path}, line {number}: a token has at least {SHORTEST} characters")
+            raise ConfigError(f"--auth-file {path}, line {number}: a token has at least {SHORTEST} characters")
         found.append((_digest(words[-1]), words[0] if len(words) == 2 else ""))
     if not found:
-        raise ConfigError(f"--token-file {path} has no token")
+        raise ConfigError(f"--auth-file {path} has no token")
     return found
 
 
@@ -108,4 +108,4 @@ def _sent(authorization: str | None) -> tuple[str, str]:
             raise Unauthorized("the Authorization header is malformed") from None
         if mark:
             return user, password
-    raise Unauthorized("this request needs a token", hint="Send `Authorization: Bearer TOKEN`, or --user and --password.")
+    raise Unauthorized("this request needs a token", hint="Send it as a bearer token: --token-file, or --user and --password.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tidemill import logs
 from tidemill.changefeed.feed_status import Status
 from tidemill.changefeed.runner import Batches, Options, Runner
-from tidemill.changefeed.states import Event
+from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.batch import JobRunner
 from tidemill.delivery.clock import Clock
@@ -154,6 +154,7 @@ class HostedFeed(Runner):
                 batches.begin,
                 target_ts=self._options.target_ts,
                 save=self._save,
+                on_pass=self._passed,
                 on_away=self._note_failure,
             )
         finally:
@@ -165,6 +166,14 @@ class HostedFeed(Runner):
             self._runner.in_trouble = False
         if report.stats.rows:
             self._rows_at = time.time()
+        self._moved = True
+
+    def _passed(self, report: Report) -> None:
+        """An empty interval: the server learns of it; what is on disk follows with the next batch."""
+        status = self._status
+        status.state, status.error, status.warning_since = after(State(status.state), Event.ADVANCED), None, None
+        status.checkpoint_ts = status.resolved_ts = report.to_ts
+        status.moved_at = time.time()
         self._moved = True
 
     def _note_begin(self) -> None:

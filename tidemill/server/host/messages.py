@@ -48,7 +48,7 @@ class Figures:
     moved_at: float = 0.0
     rows_at: float = 0.0
     """When rows were last delivered, in Unix seconds; 0: not since the host started."""
-    last_batch: Mapping[str, float] = field(default_factory=dict)
+    last_batch: dict[str, float] = field(default_factory=dict)
 
 
 def command(do: str, **more: Any) -> bytes:

@@ -1,0 +1,69 @@
+"""A server with three changefeeds. One whose sink breaks holds up no other; kills of the delivery host and of the server lose nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.delivery.runs import Truth, assert_equal, audited, await_that
+from tests.support.server.servers import Server
+from tidemill.changelog.reader import LogReader
+from tidemill.demo.delivered import from_jsonl
+from tidemill.demo.session import Upstream, tables_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+FEEDS = ("one", "two", "bad")
+
+
+def sink(folder: Path, feed: str) -> str:
+    return f"messages://{folder}/{feed}/out.jsonl?protocol=open-protocol&partition-num=2"
+
+
+def advanced(server: Server, *feeds: str) -> None:
+    """Wait until each of them has got further than it is."""
+    for feed, at in [(feed, server.checkpoint(feed)) for feed in feeds]:
+        await_that(lambda feed=feed, at=at: server.checkpoint(feed) > at, f"{feed} gets further")
+
+
+def test_three_changefeeds_of_one_server(tmp_path: Path) -> None:
+    options = ("--resolved-interval", "0.3", "--ddl-every", "60", "--region-every", "80")
+    with Upstream(tmp_path, seed=5, rate=15, options=options) as upstream, Server(tmp_path, upstream.pd, "--trigger-ms", "200") as server:
+        for feed in FEEDS:
+            (tmp_path / feed).mkdir()
+            answer = server.create(feed, sink(tmp_path, feed), start_ts=upstream.began_ts)
+            assert answer.get("id") == feed, answer
+        assert server.create("one", sink(tmp_path, "one"))["error_code"] == "CDC:ErrChangeFeedAlreadyExists"
+        advanced(server, *FEEDS)
+
+        (tmp_path / "bad").rename(tmp_path / "away")
+        (tmp_path / "bad").touch()
+        await_that(lambda: server.state("bad") == "warning", "the broken sink shows")
+        advanced(server, "one", "two")
+
+        server.call("POST", "changefeeds/two/pause")
+        await_that(lambda: server.state("two") == "stopped", "it is paused")
+        (host,) = server.children("server.host.process")
+        host.kill()
+        server.call("POST", "changefeeds/two/resume", {})
+        advanced(server, "one", "two")
+
+        server.kill()
+        server.start()
+        (tmp_path / "bad").unlink()
+        (tmp_path / "away").rename(tmp_path / "bad")
+        server.call("POST", "changefeeds/bad/resume", {})
+        end_ts = upstream.rest()
+        truth: Truth = tables_of(upstream, end_ts)
+        for feed in FEEDS:
+            await_that(lambda feed=feed: server.checkpoint(feed) >= end_ts, f"{feed} has everything")
+            assert server.state(feed) == "normal"
+
+        assert server.call("DELETE", "changefeeds/two") == {}
+        assert server.feed("two")["error_code"] == "CDC:ErrChangeFeedNotExists"
+        assert not (server.data / "changefeeds/two").exists()
+        assert LogReader(server.log).feeds().keys() == {"one", "bad"}
+        assert server.stop() == 0
+        for feed in FEEDS:
+            assert_equal(audited(from_jsonl(tmp_path / feed / "out.jsonl")), server.log, truth, end_ts)

@@ -1,0 +1,312 @@
+"""The server over a fake host, a fake capture and a fake cluster: what it tells them, what it keeps on disk, what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.changefeed.states import State
+from tidemill.errors import SinkUnavailable
+from tidemill.server import errors as e
+from tidemill.server import service as s
+from tidemill.server.host.messages import Figures, progress, report
+from tidemill.server.manager import Manager, ServerOptions
+from tidemill.tso import compose
+
+NOW = compose(1_764_000_000_000)
+START = NOW - compose(60_000)
+SINK = "blackhole://"
+
+
+@dataclass
+class FakePd:
+    cluster_id: int = 7
+
+    async def gc_safe_point(self) -> int:
+        return START - compose(60_000)
+
+
+class FakeUpstream:
+    """A cluster without tables."""
+
+    def __init__(self) -> None:
+        self.pd = FakePd()
+
+    async def connect(self) -> FakePd:
+        return self.pd
+
+    async def close(self) -> None: ...
+
+    async def now(self) -> int:
+        return NOW
+
+    async def tso(self) -> s.Tso:
+        return s.Tso(NOW >> 18, 0)
+
+    async def schemas(self, ts: int) -> Any:
+        class Nothing:
+            tables: Mapping[int, Any] = {}
+
+            def snapshot(self, ts: int) -> Any:
+                return self
+
+        return Nothing()
+
+
+@dataclass
+class FakeProcesses:
+    """Notes what it is told."""
+
+    told: list[dict[str, Any]] = field(default_factory=list)
+    capture_start: int | None = -1
+    restarts: int = 0
+    heard: Callable[[bytes], None] = print
+    lost: Callable[[str], None] = print
+
+    def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+        self.heard, self.lost = heard, lost
+        heard(report("up"))
+
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int]) -> None:
+        self.capture_start = start_ts
+
+    def tell_host(self, line: bytes) -> bool:
+        self.told.append(json.loads(line))
+        return True
+
+    def restart_host(self) -> None:
+        self.restarts += 1
+
+    def trouble(self) -> str | None:
+        return None
+
+    def seen(self) -> Sequence[Mapping[str, object]]:
+        return []
+
+    async def stop(self) -> None: ...
+
+    def last(self, do: str) -> dict[str, Any]:
+        return [one for one in self.told if one["do"] == do][-1]
+
+
+class World:
+    """A server in a folder."""
+
+    def __init__(self, folder: Path, gc_ttl: float = 86400.0) -> None:
+        self.folder, self.processes = folder, FakeProcesses()
+        options = ServerOptions(str(folder / "log"), folder / "data", "127.0.0.1:8300", gc_ttl=gc_ttl)
+        self.manager = Manager(options, FakeUpstream(), lambda delivered: self.processes)  # type: ignore[arg-type]
+
+    async def __aenter__(self) -> World:
+        await self.manager.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.manager.stop()
+
+    async def create(self, feed: str = "f", **more: Any) -> s.ChangefeedInfo:
+        wanted = s.NewChangefeed(SINK, feed, start_ts=START, **more)
+        return (await self.manager.create(wanted)).info
+
+    def says(self, word: str, **more: Any) -> None:
+        """The host says something of the newest run."""
+        start = self.processes.last("start")
+        self.processes.heard(report(word, feed=start["feed"], run=start["run"], **more))
+
+    def moves(self, checkpoint_ts: int, **more: Any) -> None:
+        start = self.processes.last("start")
+        self.processes.heard(progress({start["feed"]: Figures(start["run"], checkpoint_ts, checkpoint_ts, moved_at=time.time(), **more)}))
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(work)
+
+
+def test_the_first_changefeed_begins_the_log_and_is_started(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            assert world.processes.capture_start == -1, "no changefeed, no log"
+            info = await world.create(replica_config={"filter": {"rules": ["a.*"]}})
+            assert world.processes.capture_start == START
+            assert world.processes.last("start") == {"do": "start", "feed": "f", "run": 1, "retries": False}
+            assert (info.state, info.checkpoint_ts, info.id) == (State.NORMAL, START, "f")
+            assert info.given_config == {"filter": {"rules": ["a.*"]}}
+            world.moves(START + 5, rows=3)
+            assert (await world.manager.statistics("f")).rows == 3
+            assert (await world.manager.changefeed("f")).checkpoint_ts == START + 5
+
+    run(work())
+
+
+def test_what_cannot_be_created(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            create = world.manager.create
+            for wanted, error in (
+                (s.NewChangefeed(SINK, "f"), e.ChangefeedAlreadyExists),
+                (s.NewChangefeed(SINK, "a/../b"), e.InvalidChangefeedId),
+                (s.NewChangefeed(SINK, "x" * 129), e.InvalidChangefeedId),
+                (s.NewChangefeed(SINK, "g", namespace="other"), e.InvalidKeyspace),
+                (s.NewChangefeed(SINK, "g", start_ts=NOW + 1), e.InvalidParameter),
+                (s.NewChangefeed(SINK, "g", start_ts=NOW, target_ts=NOW), e.TargetTsBeforeStartTs),
+                (s.NewChangefeed("what://", "g"), e.InvalidSinkUri),
+                (s.NewChangefeed(SINK, "g", replica_config={"filter": {"rule": []}}), e.InvalidReplicaConfig),
+                (s.NewChangefeed(SINK, "g", upstream=s.UpstreamNames(("http://elsewhere:2379",))), e.UpstreamMismatch),
+            ):
+                with pytest.raises(error):
+                    await create(wanted)
+            assert [info.id for info in await world.manager.changefeeds()] == ["f"]
+            with pytest.raises(e.ChangefeedNotExists):
+                await world.manager.changefeed("g")
+
+    run(work())
+
+
+def test_errors_pauses_and_the_way_back(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            world.says("erred", code=SinkUnavailable.code, message="the broker is away\n  Look at it.")
+            info = await world.manager.changefeed("f")
+            assert info.error is not None
+            assert (info.state, info.error.message, info.error.hint) == (State.WARNING, "the broker is away", "Look at it.")
+            world.moves(START + 5)
+            assert (await world.manager.changefeed("f")).state is State.NORMAL
+            world.says("ended", how="failed", code=SinkUnavailable.code, message="away", retryable=True, trouble_since=None)
+            info = await world.manager.changefeed("f")
+            assert (info.state, info.retry_at is not None) == (State.PENDING, True)
+            await world.manager.resume("f")
+            assert world.processes.last("start")["run"] == 2
+            await world.manager.pause("f")
+            assert world.processes.last("stop") == {"do": "stop", "feed": "f"}
+            world.says("ended", how="stopped")
+            info = await world.manager.changefeed("f")
+            assert (info.state, info.holds_log_until is not None) == (State.STOPPED, True)
+
+    run(work())
+
+
+def test_a_new_server_goes_on_and_keeps_what_was_paused(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with World(tmp_path) as world:
+            await world.create("a")
+            await world.create("b", target_ts=NOW)
+            await world.manager.pause("b")
+
+    async def second() -> None:
+        async with World(tmp_path) as world:
+            assert [(i.id, i.state) for i in await world.manager.changefeeds()] == [("a", State.NORMAL), ("b", State.STOPPED)]
+            assert [one["feed"] for one in world.processes.told] == ["a"]
+            assert (await world.manager.changefeed("b")).target_ts == NOW
+            assert world.processes.capture_start == START, "the log was never made"
+
+    run(first())
+    run(second())
+
+
+def test_only_the_owner_may_read_secrets_and_nobody_is_told_them(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            config = {"sink": {"kafka-config": {"sasl-password": "hunter2", "sasl-user": "u"}}}
+            info = await world.create(replica_config=config)
+            kept = tmp_path / "data/changefeeds/f/settings.json"
+            assert ("hunter2" in kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == (True, 0o600)
+            assert "hunter2" not in repr([info, await world.manager.changefeeds(), await world.manager.debug_info()])
+            assert "hunter2" not in repr(await world.manager.metadata())
+
+    run(work())
+
+
+def test_a_changefeed_is_updated_while_it_is_stopped(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            change = s.ChangefeedUpdate(replica_config={"filter": {"rules": ["a.*"]}}, target_ts=NOW)
+            with pytest.raises(e.UpdateRefused):
+                await world.manager.update("f", change)
+            await world.manager.pause("f")
+            world.says("ended", how="stopped")
+            info = await world.manager.update("f", change)
+            assert (info.given_config, info.target_ts) == ({"filter": {"rules": ["a.*"]}}, NOW)
+            with pytest.raises(e.UpdateRefused, match="scheme"):
+                await world.manager.update("f", s.ChangefeedUpdate(sink_uri=f"messages://{tmp_path}/out?protocol=open-protocol"))
+            feed = json.loads((tmp_path / "data/changefeeds/f/feed.json").read_text())
+            assert feed["config"] == {"filter": {"rules": ["a.*"]}}
+
+    run(work())
+
+
+def test_the_checkpoint_is_overwritten_only_between_two_runs(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            resume = world.manager.resume
+            with pytest.raises(e.UpdateRefused):
+                await resume("f", overwrite_checkpoint_ts=START + 100)
+            await world.manager.pause("f")
+            with pytest.raises(e.CheckpointInFuture):
+                await resume("f", overwrite_checkpoint_ts=NOW + 1)
+            resuming = asyncio.create_task(resume("f", overwrite_checkpoint_ts=START + 100))
+            await asyncio.sleep(0)
+            assert not resuming.done(), "the batch has not ended"
+            world.says("ended", how="stopped")
+            assert (await resuming).checkpoint_ts == START + 100
+            assert world.processes.last("start")["run"] == 2
+            kept = json.loads((tmp_path / "data/changefeeds/f/checkpoint.json").read_text())
+            assert kept["checkpoint_ts"] == START + 100
+
+    run(work())
+
+
+def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            removing = asyncio.create_task(world.manager.remove("f"))
+            await asyncio.sleep(0)
+            world.says("ended", how="stopped")
+            assert (await removing).state is State.REMOVED
+            assert [*(tmp_path / "data/changefeeds").iterdir()] == []
+            assert (await world.create()).state is State.NORMAL
+
+    run(work())
+
+
+def test_what_stands_still_for_longer_than_gc_ttl_fails(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path, gc_ttl=1.0) as world:
+            await world.create()
+            await world.manager.pause("f")
+            world.says("ended", how="stopped")
+            feed = world.manager._feeds["f"]
+            await world.manager._expire(feed)
+            info = await world.manager.changefeed("f")
+            assert info.error is not None
+            assert (info.state, info.error.code, info.holds_log_until) == (State.FAILED, "CDC:ErrGCTTLExceeded", None)
+
+    run(work())
+
+
+def test_a_host_that_dies_is_given_all_changefeeds_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create("a")
+            await world.create("b")
+            world.processes.lost("killed")
+            assert {i.state for i in await world.manager.changefeeds()} == {State.WARNING}
+            world.processes.told.clear()
+            world.processes.heard(report("up"))
+            assert [(one["feed"], one["run"], one["retries"]) for one in world.processes.told] == [("a", 2, True), ("b", 2, True)]
+            world.processes.heard(b"nonsense\n")
+            assert world.processes.restarts == 1
+
+    run(work())

@@ -174,6 +174,15 @@ class Planner:
         text = f": {events[-1].query}" if events else ""
         return f"the columns of {name} changed at {describe(at)}{text}"
 
+    def ddls_of(self, version: TableVersion, from_ts: int) -> list[str]:
+        """The DDLs above `from_ts` that have led to a version."""
+        events = self.history(version.from_ts).ddl_events(max(from_ts, self._begin), version.from_ts)
+        return [event.query for event in events if version.table_id in _ids_of(event)]
+
+    @property
+    def _begin(self) -> int:
+        return self._history.start_ts if self._history is not None else 0
+
     # ---- batches
 
     def end_of_batch(self, from_ts: int, to_ts: int, *, max_rows: int = 0, max_bytes: int = 0) -> int:

@@ -39,6 +39,20 @@ def reader(reading: Any, log: str, **options: str) -> Any:
     return reading.format("tidemill").option("log", log).option("table", "app.t").options(**options)
 
 
+def ended(query: Any) -> Any:
+    """The query, after it has read everything. It is started again where its Python process was late: Spark waits ten seconds for that."""
+    for _ in range(6):
+        started = query.start()
+        try:
+            started.awaitTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" in str(error):
+                continue
+            raise
+        return started
+    raise AssertionError("Spark's Python process is late each time")
+
+
 def test_a_batch(spark: Any, made: tuple[SqlLog, Path]) -> None:
     log = made[0].write(made[1], partitions=2)
     frame = reader(spark.read, log, timeAs="interval").load()

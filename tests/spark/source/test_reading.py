@@ -12,12 +12,16 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThanOrEqual
 from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
 
+from tests.support.changelog.loads import Loaded
 from tests.support.changelog.logs import golden, golden_log
 from tests.support.changelog.sqllogs import SqlLog
-from tests.support.spark.frames import read, source
+from tests.support.spark.frames import Stream, read, source
+from tidemill.changelog import initial_load
 from tidemill.changelog.history import load_history
+from tidemill.changelog.initial_load import Plan, PlannedTable
 from tidemill.changelog.reader import LogReader
-from tidemill.errors import ConfigError, SchemaError, StartTsOutOfLog
+from tidemill.changelog.storage.open import open_storage
+from tidemill.errors import ConfigError, LogError, SchemaError, StartTsOutOfLog
 from tidemill.tso import when
 
 ORDERS = "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(12,2), at TIMESTAMP NULL, t TIME)"
@@ -155,3 +159,32 @@ def test_every_table_of_the_golden_log(tmp_path: Path) -> None:
     for row in rows:
         for image in (row["before"], row["after"]):
             assert image is None or isinstance(json.loads(image), dict)
+
+
+def test_tables_as_of_a_ts_and_the_changes_after_it(tmp_path: Path) -> None:
+    loaded = Loaded(tmp_path)
+    changes = read(loaded.log, tables="*.*")
+    rows = read(loaded.log, tables="*.*", initialSnapshot="true")
+    first = [json.loads(r["after"]) for r in rows if r["_commit_ts"] == loaded.start and r["_table"] == "t"]
+    assert [(r["id"], r["v"], r["d"]) for r in first] == [(1, "one", "1.00"), (2, "two", "2.00"), (3, None, "3.00")]
+    again = [json.loads(r["after"])["v"] for r in rows if r["_commit_ts"] == loaded.again]
+    assert again == ["uno", "two", None]
+    assert {r["_change_type"] for r in rows if r["_commit_ts"] in (loaded.start, loaded.again)} == {"insert"}
+    assert len(rows) == len(changes) + 3 + 2 + 1 + 1 + 3
+    stream = Stream(loaded.log, tables="*.*", initialSnapshot="true")
+    batches = stream.batches()
+    assert sorted(map(str, (r for batch in batches for r in batch))) == sorted(map(str, rows))
+    assert {r["_commit_ts"] for r in batches[0]} == {loaded.start}, "the tables are a batch of their own"
+    typed = read(loaded.log, table="app.t", initialSnapshot="true")
+    assert [r["id"] for r in typed if r["_commit_ts"] == loaded.start] == [1, 2, 3]
+    assert read(loaded.log, tables="*.*", startingTs=str(loaded.start)) == changes
+
+
+def test_tables_that_are_still_being_read(tmp_path: Path) -> None:
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log = sql.write(tmp_path / "log")
+    plan = Plan(sql.start_ts, (PlannedTable(1, "t", ((b"a", b"b"),)),))
+    initial_load.write_plan(open_storage(log), plan)
+    with pytest.raises(LogError, match="still being read"):
+        read(log, table="app.t", initialSnapshot="true")
+    assert Stream(log, table="app.t", initialSnapshot="true").batches() == [], "a stream waits"

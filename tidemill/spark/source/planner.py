@@ -15,7 +15,7 @@ from tidemill.changelog.log_format import Interval
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.delivery.plan import MAX_BATCH_BYTES, PartitionInput, chains_of, end_by_size
-from tidemill.errors import SchemaChanged, SchemaError, StartTsOutOfLog
+from tidemill.errors import LogError, SchemaChanged, SchemaError, StartTsOutOfLog
 from tidemill.rules.names import nearest
 from tidemill.spark.source.frame import TableFrame
 from tidemill.spark.source.limits import any_row, end_by_rows, holds_rows
@@ -174,6 +174,15 @@ class Planner:
         text = f": {events[-1].query}" if events else ""
         return f"the columns of {name} changed at {describe(at)}{text}"
 
+    def ddls_of(self, version: TableVersion, from_ts: int) -> list[str]:
+        """The DDLs above `from_ts` that have led to a version."""
+        events = self.history(version.from_ts).ddl_events(max(from_ts, self._begin), version.from_ts)
+        return [event.query for event in events if version.table_id in _ids_of(event)]
+
+    @property
+    def _begin(self) -> int:
+        return self._history.start_ts if self._history is not None else 0
+
     # ---- batches
 
     def end_of_batch(self, from_ts: int, to_ts: int, *, max_rows: int = 0, max_bytes: int = 0) -> int:
@@ -199,14 +208,13 @@ class Planner:
 
     def holds_rows(self, from_ts: int, to_ts: int) -> bool:
         """Whether an interval may have rows. On an object store this looks at names of files only."""
-        return holds_rows(self._pieces(from_ts, to_ts), look=self.reader.storage.local) or bool(self._snapshot_in(from_ts, to_ts))
+        return holds_rows(self._pieces(from_ts, to_ts), look=self.reader.storage.local) or bool(self._snapshots_in(from_ts, to_ts))
 
-    def _snapshot_in(self, from_ts: int, to_ts: int) -> int:
-        """The ts of an initial load in (from_ts, to_ts], or 0."""
+    def _snapshots_in(self, from_ts: int, to_ts: int) -> list[int]:
+        """The ts of the initial loads in (from_ts, to_ts]."""
         if not self.options.initial_snapshot:
-            return 0
-        plan = initial_load.next_plan(self.reader.storage, from_ts)
-        return plan.ts if plan is not None and plan.ts <= to_ts else 0
+            return []
+        return [plan.ts for plan in initial_load.plans(self.reader.storage, from_ts + 1) if plan.ts <= to_ts]
 
     def _inputs(self, from_ts: int, to_ts: int) -> Iterator[tuple[int, list[Interval], tuple[int, ...]]]:
         begin = within(self.reader.start_ts, from_ts)
@@ -225,8 +233,7 @@ class Planner:
                 for chains, begin, end in self._divided(self.reader.chain(p, span.from_ts, span.to_ts), span):
                     if not self.reader.storage.local or any_row(chains, begin, end):
                         yield Slice(chains, begin, end, tables, span.style)
-        ts = self._snapshot_in(from_ts, to_ts) if with_snapshot else 0
-        if ts:
+        for ts in self._snapshots_in(from_ts, to_ts) if with_snapshot else ():
             yield from self._snapshot_slices(ts, frame)
 
     def _packed(self, version: TableVersion, frame: TableFrame | None) -> Packed:
@@ -255,6 +262,11 @@ class Planner:
         plan = initial_load.read_plan(storage, ts)
         if plan is None:
             return
+        if not initial_load.is_complete(storage, ts) and initial_load.missing(storage, plan):
+            raise LogError(
+                f"the tables as of {describe(ts)} are still being read",
+                hint="Wait until the capture has done it, give an earlier endingTs, or leave initialSnapshot out.",
+            )
         history = self.history(within(self.reader.start_ts, ts))
         tables = history.snapshot(within(history.start_ts, ts)).tables
         style = style_of(self.reader.identity.version_at(ts) or "")

@@ -224,6 +224,8 @@ class _Live:
                 raise changed
         max_rows, max_bytes = (self._options.max_rows, self._options.max_bytes) if limited else (0, 0)
         end = self.planner.end_of_batch(begin, end, max_rows=max_rows, max_bytes=max_bytes)
+        if end <= begin:
+            return begin
         if not self.planner.holds_rows(begin, end) and physical_ms(end - begin) < QUIET_MS:
             return begin
         return end
@@ -236,8 +238,9 @@ class _Live:
         self._warned.add(before)
         if policy is Policy.FAIL and self._options.schema_ts is None and self.frame is not None:
             self._warned.discard(before)
+            base = self.frame.base
+            ddls = "; ".join(self.planner.ddls_of(base, start["ts"] - 1)) or f"they changed at ts {base.from_ts}"
             raise SchemaChanged(
-                f"the columns of {self._options.what} are others than when this query ran last: they changed at or before "
-                f"ts {self.frame.base.from_ts}, and the query has read up to ts {start['ts']}",
+                f"the columns of {self._options.what} are others than when this query ran last, up to ts {start['ts']}: {ddls}",
                 hint="To go on with the new columns, give schemaTs=latest once, or schemaChangePolicy=restart.",
             )

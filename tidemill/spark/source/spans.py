@@ -29,6 +29,8 @@ class Span:
 def spans(history: SchemaHistory, identity: LogIdentity, from_ts: int, to_ts: int, wants: Wants) -> Iterator[Span]:
     """Yield the spans of (from_ts, to_ts] in which some table is wanted. The history reaches to_ts. Raises SchemaError."""
     from_ts = within(identity.start_ts, from_ts)
+    if from_ts >= to_ts:
+        return
     cuts = {*history.barriers(from_ts, to_ts), *identity.switches(from_ts, to_ts)}
     cuts |= {one.from_ts for one in identity.upstream_versions if from_ts < one.from_ts <= to_ts}
     last: Span | None = None

@@ -24,7 +24,8 @@ from tidemill.records import KIND_INSERT
 from tidemill.sinks.mysql import sync_points
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.session import Server
-from tidemill.sinks.mysql.sync_points import SyncPoints, is_sync_point, next_sync_point
+from tidemill.sinks.mysql.sync_moments import is_sync_point, next_sync_point
+from tidemill.sinks.mysql.sync_points import SyncPoints
 from tidemill.tso import compose
 
 EVERY_MS = 30_000

@@ -11,7 +11,6 @@ import time
 
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.session import UNKNOWN_VARIABLE
-from tidemill.tso import compose, logical, physical_ms
 
 TABLE = "tidb_cdc.syncpoint_v1"
 CREATE = (
@@ -30,16 +29,6 @@ CREATE = (
 CLUSTER = "default"
 NAMESPACE = "default"
 """TiCDC's names of its own cluster, and of the changefeed's namespace."""
-
-
-def next_sync_point(ts: int, every_ms: int) -> int:
-    """Return the first sync point above a ts."""
-    return compose((physical_ms(ts) // every_ms + 1) * every_ms)
-
-
-def is_sync_point(ts: int, every_ms: int) -> bool:
-    """Return whether a ts is a sync point; none is if `every_ms` is 0."""
-    return bool(every_ms) and logical(ts) == 0 and physical_ms(ts) % every_ms == 0
 
 
 class SyncPoints:

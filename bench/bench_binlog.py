@@ -38,6 +38,7 @@ from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
+from tidemill.binlog.nodes import NodeEvent
 from tidemill.binlog.source.capture import BinlogCapture
 from tidemill.binlog.source.reading import LogEntry, LogReading
 from tidemill.capture.config import CaptureConfig
@@ -219,10 +220,14 @@ def settings_of(pump: Pump, folder: Path, **more: Any) -> DrainerSettings:
 
 
 @asynccontextmanager
-async def running(work: Any) -> AsyncIterator[asyncio.Future[Any]]:
+async def running(work: Any, stop: Callable[[], None] | None = None) -> AsyncIterator[asyncio.Future[Any]]:
+    """Work until the block ends; `stop`: asks it to end by itself."""
     task = asyncio.ensure_future(work)
     try:
         yield task
+        if stop is not None:
+            stop()
+            await task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -232,7 +237,7 @@ async def blackhole(options: argparse.Namespace) -> None:
     with pump() as source, tempfile.TemporaryDirectory() as folder:
         hole = BlackHole(source.base)
         drainer: Drainer[LogEntry] = Drainer(settings_of(source, Path(folder)), hole)
-        async with running(drainer.run()) as task:
+        async with running(drainer.run(), lambda drainer=drainer: drainer.ask(NodeEvent.PAUSE)) as task:
             cost, count, _ = await measured(source, options.rows, lambda: drainer.done_ts, task)
         if hole.rows != options.rows:
             raise SystemExit(f"{hole.rows} rows came, not {options.rows}")
@@ -243,7 +248,7 @@ async def blackhole(options: argparse.Namespace) -> None:
 async def capturing(pump: Pump, folder: Path) -> AsyncIterator[tuple[BinlogCapture, asyncio.Future[Any]]]:
     config = CaptureConfig((pump.pd,), f"{folder}/log", start_ts=str(pump.base), data_dir=folder / "data")
     made = BinlogCapture(config, "127.0.0.1:0")
-    async with running(made.run()) as task:
+    async with running(made.run(), made.stop) as task:
         yield made, task
 
 
@@ -345,7 +350,7 @@ async def mysql(options: argparse.Namespace) -> None:
                 more = {name: value for name, value in manner.items() if name != "merge"}
                 settings = settings_of(source, Path(folder), db_type="mysql", to=to, **more)
                 drainer: Drainer[Any] = Drainer(settings, Forms(settings))
-                async with running(drainer.run()) as task:
+                async with running(drainer.run(), lambda drainer=drainer: drainer.ask(NodeEvent.PAUSE)) as task:
                     cost, count, _ = await measured(source, rows, lambda drainer=drainer: drainer.done_ts, task)  # type: ignore[misc]
             counted(server, rows)
             print(f"{'drainer -> MariaDB, ' + name:44s} {cost.of(count)}", flush=True)

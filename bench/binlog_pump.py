@@ -67,12 +67,12 @@ def single_rows(table_id: int, base: int, begin: int, end: int) -> bytes:
 
 def large(table_id: int, base: int, size: int) -> Iterator[bytes]:
     """The gRPC message of one transaction of about `size` bytes, of rows of 200 bytes, in parts; and the fake binlog after it."""
-    count = size // (ROW_LENGTH + 5)
     template = bytearray(row(FIRST_HANDLE))
     text = pair(4, encode_datum(Datum(DatumFlag.COMPACT_BYTES, b"p" * (45 + ROW_LENGTH - len(template)))))
     template[-len(pair(4, encode_datum(Datum(DatumFlag.COMPACT_BYTES, b"p%044d" % 0)))) :] = text
     head = b"\x12" + encode_uvarint(len(template))
     entry = len(head) + len(template)
+    count = size // (entry + 2)
     table = b"\x08" + encode_uvarint(table_id)
     mutation = len(table) + count * (entry + 2)
     value_head = b"\x08\x1e\x12" + encode_uvarint(mutation) + table

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tests.support.binlog.guarded import fuzz_binlog
 from tests.support.canal.golden import lines
 from tests.support.capture.eventfeeds import recorded_messages
 from tests.support.golden.text_encoders import VARIANTS, encoder_of
@@ -390,6 +391,7 @@ FAMILIES: dict[str, Callable[[random.Random, int], None]] = {
     "canal": fuzz_canal,
     "canal-read": fuzz_canal_read,
     "receive": fuzz_receive,
+    "binlog": fuzz_binlog,
 }
 
 

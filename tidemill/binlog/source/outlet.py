@@ -170,14 +170,21 @@ def _cut(batches: list[pa.RecordBatch], ts: int) -> tuple[list[pa.RecordBatch], 
     return [batch for batch in now if batch.num_rows], [batch for batch in rest if batch.num_rows]
 
 
+SORT_KEY = ("commit_ts", "start_ts", "table_id", "key")
+"""Of RAW_CHANGE."""
+
+
 def in_order(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return batches in the order of RAW_CHANGE's sort key, each of which is in order. Only transactions of one commit ts come in another
     one, and descriptions of tables."""
-    if all(_commits(one)[-1] < _commits(two)[0] for one, two in itertools.pairwise(batches)):
+    if all(_place(one, one.num_rows - 1) < _place(two, 0) for one, two in itertools.pairwise(batches)):
         return batches
-    table = pa.Table.from_batches(batches, RAW_CHANGE)
-    keys = [(name, "ascending") for name in ("commit_ts", "start_ts", "table_id", "key")]
-    return list(table.sort_by(keys).to_batches(max_chunksize=MAX_BATCH_ROWS))
+    table = pa.Table.from_batches(batches, RAW_CHANGE).sort_by([(name, "ascending") for name in SORT_KEY])
+    return list(table.to_batches(max_chunksize=MAX_BATCH_ROWS))
+
+
+def _place(batch: pa.RecordBatch, row: int) -> tuple[Any, ...]:
+    return tuple(batch.column(name)[row].as_py() for name in SORT_KEY)
 
 
 def _bytes_of(column: pa.Array) -> int:

@@ -116,7 +116,7 @@ class Writers:
         connection.sendall(out)
         while done < count:
             data += connection.recv(1 << 18)
-            out, at = bytearray(F.frame(Frame.PING, 0, 0, b"bdp ping")), 0
+            out, at, before = bytearray(), 0, done
             now = time.perf_counter()
             while len(data) - at >= F.HEAD:
                 length, kind = int.from_bytes(data[at : at + 3], "big"), data[at + 3]
@@ -136,7 +136,8 @@ class Writers:
                         begin()
                 at += F.HEAD + length
             data = data[at:]
-            connection.sendall(out)
+            if done > before:
+                connection.sendall(F.frame(Frame.PING, 0, 0, b"bdp ping") + out)
 
 
 def write_process(address: str, cluster_id: int, clients: int, size: int, pipe: Connection) -> None:

@@ -33,6 +33,11 @@ INDEX_FOLDER, VALUE_FOLDER = "kv", "value"
 INDEX_AT_ONCE = 4096
 """Binlogs that are indexed at once."""
 
+INDEX_EVERY_S = 0.01
+"""Seconds between two batches for the index, unless as many wait as are indexed at once. Each batch costs two switches of threads."""
+TELL_EVERY_S = 0.1
+"""Seconds between two notes in the index of how far the order is. After a crash the value log is read from the last note on."""
+
 CHAN_CAP = 1 << 20
 """Binlogs that may wait for the index (storage.kv_chan_cap)."""
 
@@ -103,6 +108,8 @@ class Store:
         """Connections by their slots."""
         self._to_index: deque[Stored] = deque()
         self._in_hand = 0  # how many are being indexed
+        self._indexed_at = self._told_at = 0.0  # by the loop's clock
+        self._timer: asyncio.TimerHandle | None = None  # wakes the indexer
         self._wake_writer, self._wake_indexer = asyncio.Event(), asyncio.Event()
         self._behind_at: Pointer | None = self.index.begin()  # from where the index reads the value log; None: it is up to date
         self._writing = ThreadPoolExecutor(1, "value-log")
@@ -156,6 +163,8 @@ class Store:
         self._wake_writer.set()
         self._wake_indexer.set()
         await asyncio.wait(self._tasks)
+        if self._timer is not None:
+            self._timer.cancel()
         loop = asyncio.get_running_loop()
         try:
             if not self.failure.done():
@@ -252,13 +261,14 @@ class Store:
         while True:
             if self._behind_at is not None:
                 await self._catch_up(self._behind_at)
-            elif self._to_index:
+            elif self._to_index and not self._early(self._indexed_at + INDEX_EVERY_S, enough=len(self._to_index) >= INDEX_AT_ONCE):
                 batch = [self._to_index.popleft() for _ in range(min(INDEX_AT_ONCE, len(self._to_index)))]
                 self._in_hand = len(batch)
                 await loop.run_in_executor(self._indexing, self.index.put, batch)
+                self._indexed_at = loop.time()
                 await self._pass(batch)
                 self._in_hand = 0
-            elif self._closing and self._tasks[0].done():
+            elif self._closing and self._tasks[0].done() and not self._to_index:
                 return
             else:
                 self._wake_indexer.clear()
@@ -268,15 +278,27 @@ class Store:
                     await self._wake_indexer.wait()
                     await self._pass([])
 
+    def _early(self, when: float, *, enough: bool = False) -> bool:
+        """Whether it is too early for something; then the indexer is woken when it is time."""
+        loop = asyncio.get_running_loop()
+        if enough or self._closing or loop.time() >= when:
+            return False
+        if self._timer is None:
+            self._timer = loop.call_at(when, self._ring)
+        return True
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._wake_indexer.set()
+
     async def _pass(self, batch: list[Stored]) -> None:
-        """Let the order go on, and write how far it is."""
-        moved = self.order.take(batch)
-        progress = self.order.max_commit_ts, self.order.passed
-        if progress != self._told:
-            self._told = progress
-            await asyncio.get_running_loop().run_in_executor(self._indexing, self.index.progress, *progress)
-        if moved:
+        """Let the order go on, and write now and then how far it is."""
+        if self.order.take(batch):
             self.moved()
+        progress = self.order.max_commit_ts, self.order.passed
+        if progress != self._told and not self._early(self._told_at + TELL_EVERY_S):
+            self._told, self._told_at = progress, asyncio.get_running_loop().time()
+            await asyncio.get_running_loop().run_in_executor(self._indexing, self.index.progress, *progress)
 
     async def _catch_up(self, start: Pointer) -> None:
         """Index from the value log, from a place on, until nothing is left there."""

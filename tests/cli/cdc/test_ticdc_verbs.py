@@ -9,13 +9,16 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.server.apis import served
 from tests.support.server.command_line import Cli
-from tests.support.server.fake_service import CAPTURE, NO_KEY, UPSTREAM
+from tests.support.server.fake_service import CAPTURE, NO_KEY, UPSTREAM, FakeService
+from tests.support.servers.certificates import Authority
 from tidemill import tso
 from tidemill.cli.cdc.changefeeds import diff, merged
 from tidemill.cli.cdc.client import Client, ServerUnavailable, feed_path
 from tidemill.cli.cdc.commands import spelled
 from tidemill.cli.cdc.output import go_duration
+from tidemill.server.api.listener import Certificates
 
 KAFKA = "kafka://h:1/t?protocol=canal-json"
 DAY = 86_400_000 << 18
@@ -319,3 +322,23 @@ def test_a_file_is_put_over_a_configuration() -> None:
         "a": 1, "sink": {"protocol": "x", "csv": {"quote": "q", "null": "n"}}, "filter": {"rules": ["b"]},
     }  # fmt: skip
     assert diff(old, old) == []
+
+
+def test_a_server_with_tls(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority()
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    for name in ("server", "ops"):
+        authority.sign(name).write(tmp_path, name)
+    ca, cert, key = (str(tmp_path / name) for name in ("ca.pem", "ops.pem", "ops.key"))
+    files = Certificates(tmp_path / "server.pem", tmp_path / "server.key", tmp_path / "ca.pem", ("ops",))
+    with served(FakeService(), certificates=files) as address:
+        monkeypatch.setenv("TIDEMILL_SERVER", address)
+        assert cli.ok("cli", "changefeed", "list", "--ca", ca, "--cert", cert, "--key", key) == "[]\n"
+        for name, value in (("CA", ca), ("CERT", cert), ("KEY", key)):
+            monkeypatch.setenv(f"TICDC_{name}_PATH", value)
+        assert cli.ok("changefeed", "list", "-o", "json") == "[]\n"
+        monkeypatch.delenv("TICDC_CERT_PATH")
+        assert "--cert and --key go together" in cli("changefeed", "list")[2]
+        monkeypatch.delenv("TICDC_KEY_PATH")
+        assert "cannot be reached" in cli("changefeed", "list")[2]
+        assert "plain HTTP, but certificates are given" in cli("changefeed", "list", "--server", f"http://{address}")[2]

@@ -33,6 +33,7 @@ from tidemill.config.file import ChangefeedConfig, check_config
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ClusterMismatch, ConfigError, LogError, MalformedMessage, StartTsOutOfLog, TidemillError, redact
 from tidemill.metrics.samples import Sample
+from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.feeds import Feed, FeedFiles, due, time_of
@@ -650,8 +651,8 @@ class Manager:
         return {"processes": [dict(one) for one in self._processes.seen()], "changefeeds": feeds}
 
     def samples(self) -> Iterable[Sample]:
-        yield from feed_samples(self._feeds.values(), time.time())
-        yield from capture_status(self._options.data_dir / "capture").samples()
+        yield from with_ticdc_names(feed_samples(self._feeds.values(), time.time()))
+        yield from with_ticdc_names(capture_status(self._options.data_dir / "capture").samples())
 
     # ------------------------------------------------------------------ the upstream
 

@@ -32,6 +32,11 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_canal", "codec", *made],
         ["bench.bench_canal", "server", "--rows", "200000" if quick else "2000000"],
         ["bench.bench_canal", "clients", *(["--active", "20", "--idle", "200", "--rows", "20000"] if quick else [])],
+        *(
+            ["bench.bench_pump", "write", "--clients", clients, "--bytes", size, "--binlogs", "20000" if quick else "100000"]
+            for clients, size in (("32", "200"), ("128", "200"), ("32", "10000"))
+        ),
+        ["bench.bench_pump", "pull", "--transactions", "40000" if quick else "200000"],
         ["bench.bench_mysql", "inserts", "mixed", "hot", "atomicity", *made, "--rows", "200000" if quick else "1000000"],
         ["bench.bench_mysql", "lag", "--seconds", "20" if quick else "60"],
         ["bench.bench_binlog", "limits", "log", "blackhole", "mysql", "--rows", "100000" if quick else "400000"],

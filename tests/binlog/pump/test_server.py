@@ -19,6 +19,7 @@ from tidemill.binlog.messages import read_binlog
 from tidemill.binlog.nodes import NodeEvent, NodeState
 from tidemill.binlog.pump import resolving
 from tidemill.binlog.pump.faults import DrainerSilent
+from tidemill.binlog.pump.settings import Transport
 from tidemill.errors import ConfigError
 from tidemill.playground.server import Playground
 from tidemill.playground.services.gate import ServerTls
@@ -60,10 +61,11 @@ async def _code(call: Any) -> tuple[grpc.StatusCode, str]:
     return caught.value.code(), str(caught.value.details())
 
 
-def test_binlogs_go_in_and_come_out_in_order_also_after_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", list(Transport))
+def test_binlogs_go_in_and_come_out_in_order_also_after_a_restart(transport: Transport, tmp_path: Path) -> None:
     async def run() -> None:
         async with Playground() as playground:
-            async with running_pump(tmp_path, playground, fake_binlog_interval=60.0) as running:
+            async with running_pump(tmp_path, playground, fake_binlog_interval=60.0, transport=transport) as running:
                 stamps = [await _transaction(running) for _ in range(5)]
                 found = await running.pull(5)
                 assert [(one.meta.startTs, one.meta.commitTs) for one in found] == stamps
@@ -80,9 +82,28 @@ def test_binlogs_go_in_and_come_out_in_order_also_after_a_restart(tmp_path: Path
     asyncio.run(run())
 
 
-def test_calls_that_store_nothing(tmp_path: Path) -> None:
+def test_large_and_many_binlogs_by_one_connection(tmp_path: Path) -> None:
     async def run() -> None:
-        async with Playground() as playground, running_pump(tmp_path, playground) as running:
+        async with Playground() as playground, running_pump(tmp_path, playground, fake_binlog_interval=60.0) as running:
+            oracle = playground.cluster.oracle
+            starts = [oracle.next() for _ in range(300)]
+            sizes = [5_000_000, 1_000_000, 70_000, *([100] * 297)]
+            await asyncio.gather(*(running.write(prewrite(ts, bytes(size))) for ts, size in zip(starts, sizes, strict=True)))
+            ends = [oracle.next() for _ in starts]
+            await asyncio.gather(*(running.write(commit(start, end)) for start, end in zip(starts, ends, strict=True)))
+            assert running.pump.store.counts.syncs < 400
+            running.channel = grpc.aio.insecure_channel(running.address, options=[("grpc.max_receive_message_length", -1)])
+            found = await running.pull(300)
+            assert [(one.meta.startTs, one.meta.commitTs) for one in found] == list(zip(starts, ends, strict=True))
+            assert [len(read_binlog(one.payload).prewrite_value) for one in found] == sizes
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("transport", list(Transport))
+def test_calls_that_store_nothing(transport: Transport, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Playground() as playground, running_pump(tmp_path, playground, transport=transport) as running:
             await running.write(b"")  # a probe
             code, text = await _code(running.write(prewrite(1), cluster_id=5))
             assert code is grpc.StatusCode.UNKNOWN

@@ -33,6 +33,7 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_canal", "clients", *(["--active", "20", "--idle", "200", "--rows", "20000"] if quick else [])],
         ["bench.bench_mysql", "inserts", "mixed", "hot", "atomicity", *made, "--rows", "200000" if quick else "1000000"],
         ["bench.bench_mysql", "lag", "--seconds", "20" if quick else "60"],
+        ["bench.bench_feeds", *(["--feeds", "50", "--seconds", "10"] if quick else [])],
         ["bench.bench_end_to_end", "catch-up", "--rows", rows],
         ["bench.bench_end_to_end", "live", "--seconds", "20" if quick else "60"],
     ]

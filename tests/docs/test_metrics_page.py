@@ -14,12 +14,16 @@ from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.run_status import RunStatus
 from tidemill.metrics.samples import Sample
 from tidemill.process.supervisor import ChildProcess
+from tidemill.server.feeds import FeedFiles
+from tidemill.server.settings import FeedSettings
+from tidemill.server.status import feed_samples
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 CODE = Path(__file__).parents[2] / "tidemill"
 ROW = re.compile(r"\| `(?P<name>tidemill_\w+)` \| (?P<type>gauge|counter) \| (?P<labels>[^|]*)\| (?P<unit>[^|]+) \| (?P<meaning>[^|]+) \|")
 MAKERS = {
     *("tidemill/canal/server/metrics.py", "tidemill/capture/status.py", "tidemill/changefeed/run_status.py"),
+    "tidemill/server/status.py",  # the changefeed's again
     "tidemill/binlog/pump/figures.py",  # on a page of its own: tests/binlog/pump/test_server.py
     "tidemill/binlog/drainer/drainer.py",  # likewise: tests/binlog/drainer/test_drainer.py
 }
@@ -69,6 +73,16 @@ def of_page() -> dict[str, tuple[str, str]]:
 
 def test_the_page_has_every_metric_and_none_more(tmp_path: Path) -> None:
     assert of_page() == of_code(tmp_path)
+
+
+def test_a_servers_changefeeds_have_the_metrics_of_a_run(tmp_path: Path) -> None:
+    settings = FeedSettings("f", "blackhole://", 1, 0.0, "", "1")
+    found = list(feed_samples([FeedFiles(tmp_path, "log").made(settings)], 0.0))
+    by_name = {f"{sample.name}_total" if sample.counter else sample.name: sample for sample in found}
+    page = of_page()
+    for name, sample in by_name.items():
+        kind = "counter" if sample.counter else "gauge"
+        assert page[name] == (kind, ", ".join(f"`{label}`" for label in sorted(sample.labels)))
 
 
 def test_no_other_module_makes_metrics() -> None:

@@ -16,6 +16,7 @@ import pytest
 from tidemill.changefeed.states import State
 from tidemill.errors import SinkUnavailable
 from tidemill.server import errors as e
+from tidemill.server import manager
 from tidemill.server import service as s
 from tidemill.server.host.messages import Figures, progress, report
 from tidemill.server.manager import Manager, ServerOptions
@@ -277,6 +278,20 @@ def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path
             assert (await removing).state is State.REMOVED
             assert [*(tmp_path / "data/changefeeds").iterdir()] == []
             assert (await world.create()).state is State.NORMAL
+
+    run(work())
+
+
+def test_one_whose_batch_does_not_end_is_cut_off_and_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "END_WITHIN_S", 0.0)
+
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            assert (await world.manager.remove("f")).state is State.REMOVED
+            assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1
+            assert [*(tmp_path / "data/changefeeds").iterdir()] == []
+            assert world.processes.restarts == 0
 
     run(work())
 

@@ -14,7 +14,10 @@ from typing import Any
 from tidemill import tso
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.states import KEPT, State
+from tidemill.changelog.log_format import FENCES, feed_name
+from tidemill.changelog.storage.open import open_storage
 from tidemill.config.file import ChangefeedConfig
+from tidemill.delivery.epoch_fence import Fence
 from tidemill.errors import FeedBroken, redact
 from tidemill.redaction import HIDDEN
 from tidemill.server.host.messages import Figures
@@ -170,6 +173,10 @@ class FeedFiles:
         """Move the checkpoint. Nobody else may deliver the changefeed meanwhile."""
         FeedFolder(self._data_dir, feed.id).save_checkpoint(ts)
         feed.figures = replace(feed.figures, checkpoint_ts=ts, resolved_ts=ts, moved_at=time.time())
+
+    def fence_off(self, feed: Feed) -> None:
+        """End the epoch of a batch that does not end: its tasks and its driver write nothing more once they look."""
+        Fence(open_storage(self._log), f"{FENCES}/{feed_name(feed.id)}", floor=feed.folder.last_epoch()).take()
 
     def remove(self, feed: Feed) -> None:
         """Remove the folder: first under another name, so that a crash leaves nothing that counts."""

@@ -298,41 +298,46 @@ class Manager:
     async def create(self, wanted: s.NewChangefeed) -> s.CreatedChangefeed:
         name = checked_name(wanted.changefeed_id or str(uuid.uuid4()), wanted.namespace)
         self._check_upstream(wanted.upstream)
-        async with self._creating:
+        if name in self._feeds:
+            raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}")
+        settings = await self._wanted(name, wanted)
+        sink, config = self._checked(settings)
+        await asyncio.to_thread(_meet, sink)
+        tables = await self._table_lists(config, None)
+        if not wanted.ignore_ineligible_tables and not config.force_replicate and tables.ineligible_tables:
+            names = ", ".join(f"{t.database_name}.{t.table_name}" for t in tables.ineligible_tables[:5])
+            hint = "Leave them out by a rule of the filter, or set ignore-ineligible-table or force-replicate."
+            raise e.TableIneligible(f"some tables are not eligible to replicate, they have no usable key: {names}", hint=hint)
+        async with self._creating:  # of two requests that came at the same time one is first
             if name in self._feeds:
                 raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}")
-            now = await self._upstream.now()
-            start = wanted.start_ts or now
-            target = wanted.target_ts or 0
-            if start > now:
-                raise e.InvalidParameter(f"start-ts {start} lies in the future; the cluster's time is {now}")
-            if target and target <= start:
-                raise e.TargetTsBeforeStartTs(f"target-ts {target} does not lie after start-ts {start}")
-            settings = FeedSettings(
-                changefeed=name,
-                sink_uri=wanted.sink_uri,
-                start_ts=start,
-                created_at=time.time(),
-                creator_version=_version(),
-                cluster_id=self._cluster_id,
-                target_ts=target,
-                config=dict(wanted.replica_config),
-                schema_registry=wanted.schema_registry or "",
-                tz=self._options.zone,
-            )
-            sink, config = self._checked(settings)
-            await asyncio.to_thread(_meet, sink)
-            tables = await self._table_lists(config, None)
-            if not wanted.ignore_ineligible_tables and not config.force_replicate and tables.ineligible_tables:
-                names = ", ".join(f"{t.database_name}.{t.table_name}" for t in tables.ineligible_tables[:5])
-                hint = "Leave them out by a rule of the filter, or set ignore-ineligible-table or force-replicate."
-                raise e.TableIneligible(f"some tables are not eligible to replicate, they have no usable key: {names}", hint=hint)
-            await self._claim_log(name, start)
+            await self._claim_log(name, settings.start_ts)
             await asyncio.to_thread(self._files.save, settings, self._location)
             feed = self._feeds[name] = await asyncio.to_thread(self._files.made, settings)
-        log.info("changefeed %s is created at %s", name, tso.describe(start))
+        log.info("changefeed %s is created at %s", name, tso.describe(settings.start_ts))
         self._begin(feed)
         return s.CreatedChangefeed(self._info(feed), tables)
+
+    async def _wanted(self, name: str, wanted: s.NewChangefeed) -> FeedSettings:
+        """What a request asks for, with the cluster's present where it leaves the start open."""
+        now = await self._upstream.now()
+        start, target = wanted.start_ts or now, wanted.target_ts or 0
+        if start > now:
+            raise e.InvalidParameter(f"start-ts {start} lies in the future; the cluster's time is {now}")
+        if target and target <= start:
+            raise e.TargetTsBeforeStartTs(f"target-ts {target} does not lie after start-ts {start}")
+        return FeedSettings(
+            changefeed=name,
+            sink_uri=wanted.sink_uri,
+            start_ts=start,
+            created_at=time.time(),
+            creator_version=_version(),
+            cluster_id=self._cluster_id,
+            target_ts=target,
+            config=dict(wanted.replica_config),
+            schema_registry=wanted.schema_registry or "",
+            tz=self._options.zone,
+        )
 
     @property
     def _location(self) -> str:
@@ -499,8 +504,8 @@ class Manager:
         info = self._info(feed)
         del self._feeds[feed.id]
         if not await self._until_idle(feed):
-            log.warning("the batch of changefeed %s did not end; the delivery host is started again without it", feed.id)
-            self._processes.restart_host()
+            log.warning("the batch of changefeed %s does not end; it is cut off by the fence", feed.id)
+            await self._write(feed.id, lambda: self._files.fence_off(feed))
         await self._write(feed.id, lambda: self._files.remove(feed))
         await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
         self._writing.pop(feed.id, None)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill import logs
-from tidemill.changefeed.feed_folder import FeedFolder
+from tidemill.changefeed.feed_folder import FeedFolder, FeedLocked
 from tidemill.changefeed.runner import LOG_VARIABLE, Options
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import MalformedMessage, TidemillError, redact
@@ -90,8 +90,10 @@ class Host:
 
     def _start(self, feed: str, run: int, *, retries: bool) -> None:
         old = self._feeds.get(feed)
-        if old is not None and not old.join(0):
-            raise MalformedMessage(f"changefeed {feed} is running")
+        if old is not None and not old.join(0):  # one that was removed while its sink did not answer
+            text = f"the batch of an earlier changefeed {feed} has not ended yet"
+            self._say(report("ended", feed=feed, run=run, how="failed", code=FeedLocked.code, message=text, retryable=True))
+            return
         try:
             options = self._options(FeedSettings.load(FeedFolder(self._data_dir, feed).path), retries)
         except (TidemillError, FileNotFoundError) as error:

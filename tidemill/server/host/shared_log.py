@@ -15,10 +15,12 @@ import pyarrow as pa
 from tidemill.changelog.log_format import Interval, LogIdentity
 from tidemill.changelog.reader import LogReader, read_identity
 from tidemill.errors import LogUnavailable, TidemillError
+from tidemill.events import RAW_CHANGE
 
 LOCAL_POLL_S, REMOTE_POLL_S = 0.05, 0.5
 """Seconds between two looks at the heads: on a disk, and on an object store, where each look is some requests."""
 AWAY_POLL_S = 1.0
+_NO_CHANGES = RAW_CHANGE.empty_table()
 
 
 class SharedLog(LogReader):
@@ -120,6 +122,8 @@ class SharedLog(LogReader):
 
     def read_schema(self, from_ts: int, to_ts: int) -> pa.Table:
         with self._turn:
+            if not self.schema_chain(from_ts, to_ts):
+                return _NO_CHANGES  # of most intervals, for each changefeed
             return super().read_schema(from_ts, to_ts)
 
     def _chain(self, folder: str, from_ts: int, to_ts: int) -> list[Interval]:

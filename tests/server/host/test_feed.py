@@ -1,0 +1,139 @@
+"""A changefeed in the host, with tasks in this process in the place of Spark: what it delivers, what it says, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.delivery.drivers import first_deliveries
+from tests.support.delivery.feeds import Delivered
+from tidemill.changefeed.replay import replay
+from tidemill.changefeed.runner import Options
+from tidemill.changelog.log_format import HEAD, folders
+from tidemill.changelog.reader import LogReader
+from tidemill.config.file import parse_config
+from tidemill.delivery import loop
+from tidemill.delivery.batch import JobRunner
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.server.host.feed import HostedFeed, Shared
+from tidemill.server.host.messages import parse
+from tidemill.server.host.shared_log import SharedLog
+from tidemill.server.host.shared_spark import SharedSpark
+from tidemill.spark.jobs import LocalRunner
+from tidemill.tso import compose
+
+pytestmark = pytest.mark.slow
+
+
+class Hosted(HostedFeed):
+    """Its tasks run in its own thread."""
+
+    def _job_runner(self, stack: ExitStack) -> JobRunner:
+        return LocalRunner()
+
+
+class World:
+    """A log and its changefeed f."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY)")
+        sql.run("INSERT INTO a VALUES (1), (2)", "UPDATE a SET id = 3 WHERE id = 1", "CREATE TABLE b (id INT PRIMARY KEY)")
+        self.middle = sql.run("INSERT INTO b VALUES (1)", "INSERT INTO a VALUES (4)")
+        sql.run("ALTER TABLE a ADD COLUMN c INT", "INSERT INTO a VALUES (5, 5)", "DELETE FROM b")
+        self.log = SharedLog(sql.write(folder / "log", partitions=2))
+        self.end = self.log.resolved_ts()
+        self.said: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.shared = Shared(lambda: self.log, SharedSpark(folder / "spark.log", None, {}), lambda line: self.said.put(parse(line)))
+
+    def feed(self, run: int = 1, sink: str = "out", **more: Any) -> Hosted:
+        uri = f"messages://{self.folder}/{sink}?protocol=open-protocol"
+        given: dict[str, Any] = {
+            "tz": "UTC",
+            "start_ts": self.log.start_ts,
+            "target_ts": None,
+            "master": None,
+            "trigger_ms": 0,
+            "retry_s": 0,
+        }
+        options = Options("f", self.log.location, self.folder / "data", uri, parse_config(""), supervised=True, **{**given, **more})
+        return Hosted(options, run, self.shared)
+
+    def until(self, word: str) -> dict[str, Any]:
+        while (found := self.said.get(timeout=60))["is"] != word:
+            pass
+        return found
+
+    def move(self, to_ts: int) -> None:
+        """The log is complete up to a ts: nothing happened."""
+        for folder in folders(self.log.partitions):
+            (self.folder / "log" / folder / HEAD).write_text(json.dumps({"resolved_ts": to_ts}))
+        self.log.look()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_it_delivers_what_a_replay_does_over_two_runs(world: World) -> None:
+    world.feed(target_ts=world.middle).start()
+    assert world.until("begun")["run"] == 1
+    ended = world.until("ended")
+    assert (ended["how"], ended["checkpoint_ts"]) == ("reached", world.middle)
+    world.feed(2, target_ts=world.end).start()
+    ended = world.until("ended")
+    assert (ended["how"], ended["run"], ended["checkpoint_ts"]) == ("reached", 2, world.end)
+    config = parse_config("")
+    want = config.sink_uri(f"messages://{world.folder}/want?protocol=open-protocol")
+    replay(world.log.location, Settings("r", want, config, UTC), start_ts=LogReader(world.log.location).start_ts)
+    assert first_deliveries(world.folder / "out") == first_deliveries(world.folder / "want")
+    assert Delivered.read(world.folder / "out").late == 0
+
+
+def test_a_sink_that_breaks_is_told_and_ends_the_run(world: World) -> None:
+    (world.folder / "broken").mkdir()
+    feed = world.feed(sink="broken/out")
+    (world.folder / "broken").rmdir()
+    (world.folder / "broken").touch()
+    feed.start()
+    ended = world.until("ended")
+    assert ended["how"] == "failed"
+    assert ended["code"].startswith("TM:Err")
+
+
+def until(condition: Callable[[], bool], world: World) -> None:
+    """Each look at the log wakes the changefeed."""
+    while not condition():
+        world.log.look()
+
+
+def test_empty_intervals_are_passed_over_and_the_end_of_a_run_keeps_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "PASSED_S", float("inf"))
+    feed = world.feed()
+    feed.start()
+    world.until("begun")
+    checkpoint = world.folder / "data/changefeeds/f/checkpoint.json"
+    until(lambda: feed._status.checkpoint_ts == world.end, world)
+    batches, epoch = feed._status.batches, json.loads(checkpoint.read_text())["epoch"]
+    for number in range(1, 4):
+        at = world.end + compose(1000 * number)
+        world.move(at)
+        until(lambda at=at: feed._status.checkpoint_ts == at, world)  # type: ignore[misc]
+    assert feed._status.batches == batches
+    assert json.loads(checkpoint.read_text())["checkpoint_ts"] == world.end
+    feed.stop()
+    assert world.until("ended")["how"] == "stopped"
+    kept = json.loads(checkpoint.read_text())
+    assert kept["checkpoint_ts"] == world.end + compose(3000)
+    assert kept["epoch"] == epoch
+    ends = [world.end + compose(1000 * number) for number in range(1, 4)]
+    assert Delivered.read(world.folder / "out").resolved[0][-3:] == ends

@@ -1,0 +1,83 @@
+"""One look at the log for all changefeeds: what a look shows, whom it wakes, and a log whose storage is away."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.changelog.conftest import META
+from tests.support.changelog.logs import START, batch_of, put
+from tidemill.changelog.log_format import LogIdentity
+from tidemill.changelog.storage.open import LocalStorage
+from tidemill.changelog.writer import LogWriter
+from tidemill.errors import LogUnavailable
+from tidemill.server.host import shared_log as module
+from tidemill.server.host.shared_log import SharedLog, Waiter
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> LogWriter:
+    return LogWriter.create(LocalStorage(str(tmp_path / "log"), sync=False), LogIdentity("1", START, 2), snapshot=META)
+
+
+def move(writer: LogWriter, ts: int) -> None:
+    for p in writer.partitions:
+        writer.partition(p).set_head(ts)
+    writer.schema.set_head(ts)
+
+
+def test_heads_are_those_of_the_last_look(writer: LogWriter) -> None:
+    move(writer, START + 10)
+    log = SharedLog(writer.storage.location)
+    move(writer, START + 20)
+    assert (log.heads(), log.resolved_ts(), log.schema_head()) == ([START + 10] * 2, START + 10, START + 10)
+    log.look()
+    assert (log.heads(), log.resolved_ts_if_above(START), log.schema_head()) == ([START + 20] * 2, START + 20, START + 20)
+
+
+def test_rows_up_to_the_last_look_are_found(writer: LogWriter) -> None:
+    writer.partition(0).publish(START + 10, [batch_of([put(1, 1, START + 5)])])
+    move(writer, START + 10)
+    log = SharedLog(writer.storage.location)
+    assert len(log.chain(0, START, START + 10)) == 1
+    assert log.chain(1, START, START + 10) == []
+    assert log.read_schema(START, START + 10).num_rows == 0
+
+
+def test_who_waits_is_woken_when_the_log_is_there(writer: LogWriter) -> None:
+    move(writer, START + 10)
+    log = SharedLog(writer.storage.location)
+    waiter, woken = Waiter(log), threading.Event()
+    log.waits(waiter)
+
+    def wait() -> None:
+        waiter.wait(START + 20, 600.0)
+        woken.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    move(writer, START + 30)
+    while not woken.wait(0.01):
+        log.look()
+    thread.join()
+    assert not waiter.is_due(START + 19, 0.0)
+    assert waiter.is_due(START + 20, 0.0)
+
+
+def test_storage_that_is_away_is_told_to_whoever_asks_and_looked_for(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    move(writer, START + 10)
+    log = SharedLog(writer.storage.location)
+    with monkeypatch.context() as patch:
+
+        def away(*_: object) -> int:
+            raise LogUnavailable("the disk is away")
+
+        patch.setattr("tidemill.changelog.reader.read_head", away)
+        log.look()
+        assert log.poll_s == module.AWAY_POLL_S
+        with pytest.raises(LogUnavailable, match="the disk is away"):
+            log.resolved_ts()
+    log.look()
+    assert (log.resolved_ts(), log.poll_s) == (START + 10, module.LOCAL_POLL_S)

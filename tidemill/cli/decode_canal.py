@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """Explain messages of Canal's protocol: packets and entries, of Canal, TiCDC and Tidemill.
 
-    Topics are read from their begin to their present end.
+    Topics are read from their beginning to their present end.
     """
     if bool(data) == bool(kafka or upstream_uri):
         raise ConfigError("give either messages, or topics with --kafka or --upstream-uri")

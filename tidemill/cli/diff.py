@@ -44,7 +44,7 @@ def command(
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML: its filter rules say which tables.")] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="Filter rule such as shop.* for tables. May be repeated.")] = None,
     fix_sql: Annotated[Path | None, typer.Option("--fix-sql", help="Write the SQL that repairs the downstream into this file.")] = None,
-    chunk_size: Annotated[int, typer.Option("--chunk-size", min=1, help="Rows that one checksum covers, about.")] = 10_000,
+    chunk_size: Annotated[int, typer.Option("--chunk-size", min=1, help="Approximate number of rows per checksum.")] = 10_000,
     check_struct_only: Annotated[bool, typer.Option("--check-struct-only", help="Compare tables and columns, no rows.")] = False,
     force_replicate: Annotated[bool, typer.Option("--force-replicate", help="Tables without a key too, as in the TOML.")] = False,
     tz: TzOption = None,

@@ -20,7 +20,7 @@ _COLOURS = {Health.GOOD: "green", Health.DOUBTFUL: "yellow", Health.BAD: "red"}
 
 
 def command(
-    pd: Annotated[str | None, typer.Option("--pd", help="PD's addresses, HOST:PORT with commas: look at the cluster.")] = None,
+    pd: Annotated[str | None, typer.Option("--pd", help="PD's addresses, HOST:PORT[,HOST:PORT…]: check the cluster.")] = None,
     log: Annotated[str | None, typer.Option("--log", help="Folder or URL of the change log: look at its place.")] = None,
     sink_uri: Annotated[str | None, typer.Option("--sink-uri", help="Look at this sink.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="The changefeed's TOML file, which adds to the sink URI.")] = None,

@@ -57,7 +57,7 @@ def command(
     cert_allowed_cn: Annotated[
         str | None, typer.Option("--cert-allowed-cn", help="Clients' certificates have one of these common names, with commas.")
     ] = None,
-    config: Annotated[Path | None, _flag("config", "TOML file, as the real Drainer's. Flags count before it.")] = None,
+    config: Annotated[Path | None, _flag("config", "TOML file, as the real Drainer's. Flags override it.")] = None,
     log_level: Annotated[str | None, typer.Option("-L", "--log-level", help="debug, info, warn or error (info).")] = None,
     log_file: Annotated[str | None, _flag("log-file", "Default: stderr.")] = None,
 ) -> None:

@@ -31,7 +31,7 @@ def command(
     gc: Annotated[str | None, _flag("gc", "Keep binlogs for so long: days as 7, or 8h (7).")] = None,
     gc_waits: Annotated[
         bool | None,
-        typer.Option("--gc-waits-for-drainers/--no-gc-waits-for-drainers", help="Keep what a Drainer has not taken, however old (yes)."),
+        typer.Option("--gc-waits-for-drainers/--no-gc-waits-for-drainers", help="Keep binlogs until all Drainers have taken them (yes)."),
     ] = None,
     fake_binlog_interval: Annotated[
         float | None, _flag("fake-binlog-interval", "Seconds without a write after which Drainers are told to go on (3).")
@@ -46,12 +46,12 @@ def command(
     cert_allowed_cn: Annotated[
         str | None, typer.Option("--cert-allowed-cn", help="Clients' certificates have one of these common names, with commas.")
     ] = None,
-    metrics_addr: Annotated[str | None, _flag("metrics-addr", "Of no effect: GET /metrics at --addr.", hidden=True)] = None,
-    metrics_interval: Annotated[int | None, _flag("metrics-interval", "Of no effect.", hidden=True)] = None,
+    metrics_addr: Annotated[str | None, _flag("metrics-addr", "Ignored: GET /metrics at --addr.", hidden=True)] = None,
+    metrics_interval: Annotated[int | None, _flag("metrics-interval", "Ignored.", hidden=True)] = None,
     transport: Annotated[
         Transport | None, typer.Option("--transport", help="Who speaks HTTP/2: h2, Tidemill itself, or grpc, which takes more CPU (h2).")
     ] = None,
-    config: Annotated[Path | None, _flag("config", "TOML file, as the real Pump's. Flags count before it.")] = None,
+    config: Annotated[Path | None, _flag("config", "TOML file, as the real Pump's. Flags override it.")] = None,
     log_level: Annotated[str | None, typer.Option("-L", "--log-level", help="debug, info, warn or error (info).")] = None,
     log_file: Annotated[str | None, _flag("log-file", "Default: stderr.")] = None,
 ) -> None:

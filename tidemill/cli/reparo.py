@@ -33,7 +33,7 @@ def command(
     txn_batch: Annotated[int | None, _flag("txn-batch", "Rows of a transaction (20).")] = None,
     worker_count: Annotated[int | None, _flag("worker-count", "Connections that write side by side (16).", "-c")] = None,
     safe_mode: Annotated[bool | None, _SAFE_MODE] = None,
-    config: Annotated[Path | None, _flag("config", "TOML file, as the real Reparo's. Flags count before it.")] = None,
+    config: Annotated[Path | None, _flag("config", "TOML file, as the real Reparo's. Flags override it.")] = None,
     log_level: Annotated[str | None, typer.Option("-L", "--log-level", help="debug, info, warn or error (info).")] = None,
     log_file: Annotated[str | None, _flag("log-file", "Default: stderr.")] = None,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 _CORES = "Spark's cores do this work: --master local[N]"
 _LOG = "the change log keeps changes on disk, whatever their size"
 _REDO = "the change log is the redo log: tidemill replay delivers it again, from any ts"
-_ONE_CAPTURE = "a table is captured by one process; a hot table's log may be split by key"
+_ONE_CAPTURE = "a table is captured by one process; `tidemill log split` divides a hot table's log by key"
 _OTHER_SINK = "it belongs to another sink"
 _SCHEDULER = """
 enable-table-across-nodes region-threshold region-count-per-span region-count-refresh-interval write-key-threshold

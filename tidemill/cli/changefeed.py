@@ -156,20 +156,20 @@ def show(
     client: Client,
     name: NameArgument = None,
     changefeed_id: NameOption = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="[text|json|toml]", help="toml: the configuration file.")] = "text",
+    as_toml: Annotated[bool, typer.Option("--toml", help="Print the configuration alone, as a file for --config.")] = False,
+    output: OutputOption = Output.TEXT,
+    as_json: JsonOption = False,
     keyspace: KeyspaceOption = "default",
 ) -> None:
     """Show a changefeed: state, error, checkpoint, sink, configuration."""
-    if output not in ("text", "json", "toml"):
-        raise typer.BadParameter(f"{output!r} is neither text nor json nor toml")
     info = client.changefeed(_which(client, _one_name(name, changefeed_id), keyspace), keyspace)
-    if output == "json":
-        print_json(info)
-    elif output == "toml":
+    if as_toml:
         from tidemill.config.replica_config import from_json
         from tidemill.config.toml_text import toml_text
 
         typer.echo(toml_text(from_json(info.get("config") or {})), nl=False)
+    elif form(output, as_json) is Output.JSON:
+        print_json(info)
     else:
         print_one(info, tso.compose(*client.tso()))
 

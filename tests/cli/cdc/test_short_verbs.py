@@ -35,7 +35,7 @@ def test_list_and_show(cli: Cli) -> None:
     assert "CDC:ErrKafkaSendMessage: the broker is away. Look at the broker." in shown
     assert json.loads(cli.ok("changefeed", "list", "-o", "json"))[0]["id"] == "orders"
     assert json.loads(cli.ok("changefeed", "show", "orders", "--output", "json"))["sink_uri"] == KAFKA
-    assert tomllib.loads(cli.ok("changefeed", "show", "-c", "orders", "-o", "toml"))["filter"] == {"rules": ["*.*"]}
+    assert tomllib.loads(cli.ok("changefeed", "show", "-c", "orders", "--toml"))["filter"] == {"rules": ["*.*"]}
 
 
 def test_which_one_is_meant(cli: Cli) -> None:

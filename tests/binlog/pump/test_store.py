@@ -9,13 +9,13 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.binlog.binlogs import GOLDEN, cases, commit, prewrite, pulled, rollback, settled, until
+from tests.support.binlog.watched import Watched
 from tidemill.binlog.messages import BinlogType, read_head
 from tidemill.binlog.pump import log as log_module
 from tidemill.binlog.pump.faults import PumpCorrupt, PumpFailed
@@ -158,24 +158,6 @@ def test_what_is_no_binlog_is_not_kept(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-class _Watched:
-    """The module os as the value log sees it: `before` is called ahead of each operation that changes files."""
-
-    def __init__(self, before: Callable[[str, tuple[Any, ...]], None]) -> None:
-        self._before = before
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(os, name)
-        if name not in ("write", "fdatasync", "fsync", "ftruncate", "open"):
-            return found
-
-        def call(*args: Any) -> Any:
-            self._before(name, args)
-            return found(*args)
-
-        return call
-
-
 def test_after_a_kill_at_any_file_operation_all_that_was_answered_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder is copied ahead of each operation, with half of a write done: so a kill would have left it."""
     folder, copies, answered = tmp_path / "live", tmp_path / "copies", list[bytes]()
@@ -195,7 +177,7 @@ def test_after_a_kill_at_any_file_operation_all_that_was_answered_is_there_once(
             left.append((copy, promised))
 
     put, progress = Index.put, Index.progress
-    monkeypatch.setattr(log_module, "os", _Watched(keep))
+    monkeypatch.setattr(log_module, "os", Watched(keep))
     monkeypatch.setattr(Index, "put", lambda self, entries: (keep("put"), put(self, entries))[1])
     monkeypatch.setattr(Index, "progress", lambda self, ts, at: (keep("progress"), progress(self, ts, at))[1])
 
@@ -242,7 +224,7 @@ def test_a_full_disk_refuses_and_leaves_nothing_half_written(tmp_path: Path, mon
             os.write(args[0], bytes(args[1][:5]))
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(log_module, "os", _Watched(before))
+    monkeypatch.setattr(log_module, "os", Watched(before))
 
     async def run() -> None:
         nonlocal full
@@ -270,7 +252,7 @@ def test_a_failed_sync_ends_the_store_and_is_never_tried_again(tmp_path: Path, m
         if name == "fdatasync":
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(log_module, "os", _Watched(before))
+    monkeypatch.setattr(log_module, "os", Watched(before))
 
     async def run() -> None:
         store = Store(tmp_path)

@@ -29,8 +29,8 @@ from tidemill.changelog.ownership import Owner
 from tidemill.changelog.spread import SplitTable
 from tidemill.changelog.storage.flock import describe_holder
 from tidemill.changelog.storage.open import LocalStorage
-from tidemill.cli.changefeed import keeper_of
-from tidemill.cli.status import command as status_command
+from tidemill.cli.changefeeds.changefeed import keeper_of
+from tidemill.cli.changefeeds.status import command as status_command
 from tidemill.config.file import ChangefeedConfig
 from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.delivery.epoch_fence import Fence, FenceCheck

@@ -21,7 +21,7 @@ from tests.support.servers.s3 import make_bucket, s3_server
 from tidemill.capture.capture import Capture
 from tidemill.changelog.storage import retry, s3
 from tidemill.changelog.verify import verify
-from tidemill.cli.status import summary
+from tidemill.cli.changefeeds.status import summary
 from tidemill.errors import LogRefused, LogUnavailable
 from tidemill.playground.server import Playground
 

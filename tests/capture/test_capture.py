@@ -35,8 +35,8 @@ from tidemill.changelog.feeds import register, update
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
+from tidemill.cli.changefeeds.status import summary
 from tidemill.cli.main import main as cli
-from tidemill.cli.status import summary
 from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, LogLocked, StartTsBeforeGc
 from tidemill.playground.server import Playground
 from tidemill.playground.store.cluster import CommitMode

@@ -17,7 +17,8 @@ import pytest
 import typer
 import yaml
 
-from tidemill.cli import playground, run
+from tidemill.cli.changefeeds import run
+from tidemill.cli.playground import playground
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.cli.topics import ProtocolOption
+from tidemill.cli.shared.topics import ProtocolOption
 from tidemill.consumer.reading import AUTO, READERS
 from tidemill.protocols.all import PROTOCOLS, SPELLINGS
 from tidemill.protocols.spec import ProtocolSpec

@@ -119,7 +119,7 @@ def test_flags(tmp_path: Path, capsys: Capsys, upstream: PlaygroundThread, whole
 
 
 def test_pd_is_not_there(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.cli.launch.PD_PATIENCE_S", 0.3)
+    monkeypatch.setattr("tidemill.cli.changefeeds.launch.PD_PATIENCE_S", 0.3)
     refused(
         capsys, "run", "--sink-uri", "blackhole://", "--log", tmp_path / "log", "--data-dir", tmp_path / "data", "--pd", "127.0.0.1:1",
         code="TM:ErrUpstreamUnavailable", says=("127.0.0.1:1",),

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from tests.support.metric_samples import page_of_a_run
-from tidemill.cli.metrics import app
+from tidemill.cli.inspect.metrics import app
 from tidemill.metrics.dashboard import WINDOW, dashboard, panels
 from tidemill.metrics.http import PageServer
 from tidemill.metrics.samples import metrics_page

@@ -14,8 +14,8 @@ from tests.support.changelog.logs import golden_log
 from tests.support.delivery.feeds import World
 from tests.support.servers.kafka import new_topic_name, read_topic
 from tidemill.changefeed.replay import replay
-from tidemill.cli import show
-from tidemill.cli.verify import app
+from tidemill.cli.downstream import show
+from tidemill.cli.downstream.verify import app
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.programs.kafka_broker import KafkaBroker

@@ -46,7 +46,18 @@ VERBS = {
     "tso": "Explain a timestamp.",
     "version": "Print the version.",
 }
-"""Every verb and what it does. A verb is a module of this package with `command` (one command) or `app` (a group)."""
+"""Every verb and what it does. A verb is a module with `command` (one command) or `app` (a group)."""
+
+_ROOMS = {
+    "changefeeds": "run server changefeed cli status config replay redo",
+    "changelog": "capture log resync tables",
+    "downstream": "consume show verify diff",
+    "canal": "canal",
+    "binlog": "pump drainer reparo binlogctl",
+    "playground": "playground demo",
+    "inspect": "decode tso doctor metrics",
+}
+_ROOM_OF = {verb: room for room, verbs in _ROOMS.items() for verb in verbs.split()}
 
 
 def _placeholder() -> None:
@@ -97,8 +108,13 @@ def _group(
     """Change data capture for TiDB on Spark."""
 
 
+def module_of(verb: str) -> str:
+    """The module of a verb."""
+    return f"tidemill.cli.{_ROOM_OF[verb]}.{verb}"
+
+
 def _load(app: typer.Typer, verb: str, text: str) -> None:
-    module = importlib.import_module(f"tidemill.cli.{verb}")
+    module = importlib.import_module(module_of(verb))
     group: typer.Typer | None = getattr(module, "app", None)
     if group is not None:
         app.add_typer(group, name=verb, help=text, no_args_is_help=True)

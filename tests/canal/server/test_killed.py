@@ -118,7 +118,7 @@ def test_ctl(tmp_path: Path) -> None:
 
 def test_ctl_without_a_server_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path / "store", 2)
-    monkeypatch.setattr("tidemill.cli.canal_ctl.PATIENCE_S", 0.2)
+    monkeypatch.setattr("tidemill.cli.canal.canal_ctl.PATIENCE_S", 0.2)
     with pytest.raises(Exception, match="no server answers"):
         ctl("seek", "d", "1001", str(BEGIN), "--store", str(tmp_path / "store"))
     assert list((tmp_path / "store" / "control").iterdir()) == []

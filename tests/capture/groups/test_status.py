@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, fields
 
 from tidemill.capture.status import CaptureStatus, Section
-from tidemill.cli.status import summary
+from tidemill.cli.changefeeds.status import summary
 from tidemill.metrics.samples import Sample
 
 

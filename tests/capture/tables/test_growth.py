@@ -28,7 +28,7 @@ from tidemill.changelog.spread import SplitTable
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
-from tidemill.cli import log as log_commands
+from tidemill.cli.changelog import log as log_commands
 from tidemill.cli.main import main
 from tidemill.errors import LogError
 from tidemill.playground.server import Playground

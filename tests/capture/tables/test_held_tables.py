@@ -16,7 +16,7 @@ from tidemill.capture import status as capture_status
 from tidemill.capture.capture import Capture
 from tidemill.capture.status import CaptureStatus, LogHold, Section
 from tidemill.capture.tikv.watchdog.held import TOLD, HeldTables, Lagging
-from tidemill.cli import status as status_verb
+from tidemill.cli.changefeeds import status as status_verb
 from tidemill.playground.server import Playground
 from tidemill.playground.store.feed import region_not_found
 

@@ -23,7 +23,7 @@ from tidemill.capture.config import split_table
 from tidemill.changelog import log_format
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.verify import verify
-from tidemill.cli.status import summary
+from tidemill.cli.changefeeds.status import summary
 from tidemill.errors import ConfigError, LogError
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key

@@ -52,11 +52,11 @@ HERE: list[tuple[str, str]] = [
     ("sinks/mysql/test_storms.py::test_whatever_fails_the_tables_are_the_upstreams", "mysql_sink_retry random_drop_message"),
     ("sinks/mysql/test_session.py::test_the_upstream_itself_is_refused_as_downstream", "same_upstream_downstream"),
     (
-        "sinks/mysql/test_sync_points.py::test_at_a_sync_point_the_tables_are_those_of_the_upstream",
+        "sinks/mysql/sync/test_points.py::test_at_a_sync_point_the_tables_are_those_of_the_upstream",
         "syncpoint in_flight_syncpoint_during_scheduling",
     ),
     (
-        "sinks/mysql/test_sync_points.py::test_a_sync_point_and_the_end_of_its_batch_are_one_transaction",
+        "sinks/mysql/sync/test_points.py::test_a_sync_point_and_the_end_of_its_batch_are_one_transaction",
         "syncpoint_check_ts fail_over_ddl_mix_with_syncpoint",
     ),
     ("capture/test_bdr.py::test_what_came_from_the_other_cluster_is_not_captured", "bdr_mode"),
@@ -107,7 +107,7 @@ HERE: list[tuple[str, str]] = [
         "ddl_for_split_tables_with_random_merge_and_split ddl_for_split_tables_with_random_move_table",
     ),
     ("test_redaction.py::test_no_part_of_a_secret_is_shown", "log_redaction"),
-    ("cli/test_config.py::test_every_fault_is_told", "update_changefeed_check_config"),
+    ("cli/changefeeds/test_config.py::test_every_fault_is_told", "update_changefeed_check_config"),
 ]
 """Place → names."""
 

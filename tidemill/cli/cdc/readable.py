@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidemill import tso
-from tidemill.cli.explained import print_lines, print_table
+from tidemill.cli.shared.explained import print_lines, print_table
 
 
 def print_list(found: Sequence[Mapping[str, Any]], now: int) -> None:

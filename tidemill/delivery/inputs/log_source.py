@@ -25,7 +25,7 @@ from tidemill.delivery.position import Position, Ranges, end_of, levelled
 from tidemill.delivery.task.reader import Sources, commits
 from tidemill.delivery.time_plan import Sample
 from tidemill.kernels.flow import layout as f
-from tidemill.sinks.mysql.sync_moments import next_sync_point
+from tidemill.sinks.mysql.sync.moments import next_sync_point
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
 from tidemill.tidb.types.jsonstyle import JsonStyle, style_of

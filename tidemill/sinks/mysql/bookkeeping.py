@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from tidemill.errors import Fenced
 from tidemill.sinks.mysql.connection import Connection
 from tidemill.sinks.mysql.control import Ddl
-from tidemill.sinks.mysql.sync_points import SyncPoints
+from tidemill.sinks.mysql.sync.points import SyncPoints
 
 SCHEMA = "tidb_cdc"
 CLUSTER = "default"

@@ -17,8 +17,8 @@ from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
 from tidemill.sinks.mysql.ddls.running import Background, Running
 from tidemill.sinks.mysql.known import cluster_id_of
-from tidemill.sinks.mysql.sync_moments import is_sync_point
-from tidemill.sinks.mysql.sync_points import SyncPoints
+from tidemill.sinks.mysql.sync.moments import is_sync_point
+from tidemill.sinks.mysql.sync.points import SyncPoints
 from tidemill.tso import describe
 
 log = logging.getLogger(__name__)

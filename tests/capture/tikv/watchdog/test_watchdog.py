@@ -21,7 +21,7 @@ from tidemill.capture.tikv.regions.state import SubRange
 from tidemill.capture.tikv.watchdog.act import Watchdog
 from tidemill.capture.tikv.watchdog.causes import Cause
 from tidemill.capture.tikv.watchdog.detect import Survey
-from tidemill.cli import status as status_verb
+from tidemill.cli.changefeeds import status as status_verb
 from tidemill.kernels.receive.layout import DEAD
 from tidemill.playground.server import Playground
 from tidemill.playground.store.feed import region_not_found

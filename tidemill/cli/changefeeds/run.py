@@ -1,0 +1,321 @@
+"""`tidemill run`: capture and delivery of one changefeed, each a supervised process of its own; a Canal server is a third."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill import logs, tso
+from tidemill.changefeed.feed_folder import FeedFolder
+from tidemill.changefeed.preflight import check_sink_reachable
+from tidemill.changefeed.run_status import RunStatus, error_dict
+from tidemill.changelog.log_format import IDENTITY
+from tidemill.changelog.ownership import check_free
+from tidemill.changelog.place import check_place
+from tidemill.changelog.storage.open import open_storage
+from tidemill.cli.changefeeds.launch import Options, check_canal, check_id, children, given, resolve
+from tidemill.cli.changefeeds.starting import orphans_gone, reached, unless
+from tidemill.cli.shared import options as shared
+from tidemill.cli.shared.console import of_uri
+from tidemill.cli.shared.feeds import DATA_DIR
+from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
+from tidemill.config.file import ChangefeedConfig, load_config
+from tidemill.config.registry_address import parse_address, with_registry
+from tidemill.config.uri import SinkUri, with_store
+from tidemill.config.values import parse_stuck_duration, with_parameter
+from tidemill.delivery.zone import parse_zone, zone_name
+from tidemill.errors import ConfigError, LogUnavailable, TidemillError
+from tidemill.metrics.http import PageServer
+from tidemill.metrics.pages import json_page
+from tidemill.metrics.samples import metrics_page
+from tidemill.process.places import check_master, check_master_reachable, is_here
+from tidemill.process.supervisor import ChildProcess, Supervisor
+from tidemill.protocols.all import spec_of
+from tidemill.rules.skip import parse_skip_rows
+from tidemill.spark import settings
+
+STATUS_EVERY_S = 1.0
+RETRY_S = 300.0  # default of --sink-retry
+
+log = logging.getLogger(__name__)
+
+
+async def run(options: Options) -> None:
+    """Run both children until the target is reached or a signal comes. Raises what is refused, ChildFailed."""
+    loop = asyncio.get_running_loop()
+    over, resumed = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    loop.add_signal_handler(signal.SIGUSR1, resumed.set)
+    folder = FeedFolder(options.data_dir, options.changefeed_id, options.state)
+    times = await unless(over, reached(folder, lambda: resolve(options, folder)))
+    if times is None:
+        return
+    delivered = folder.checkpoint()
+    if times.target is not None and delivered is not None and delivered >= times.target:
+        log.info("everything up to %s is delivered already", tso.describe(times.target))
+        return
+    folder.lock("run.lock")
+    try:
+        if await unless(over, orphans_gone(folder)):
+            times = await unless(over, reached(folder, lambda: resolve(options, folder)))
+        await unless(over, reached(folder, partial(asyncio.to_thread, _check_reachable, options, new=delivered is None)))
+        if times is not None and not over.is_set():
+            await _supervise(options, children(options, times, folder, new=delivered is None), folder, over, resumed)
+    finally:
+        folder.unlock()
+
+
+def _check_reachable(options: Options, *, new: bool) -> None:
+    """Check what the start needs, and raise what is refused. Only a new changefeed needs sink and Spark: another one waits for them."""
+    storage = open_storage(options.log)
+    check_free(storage)
+    if new:
+        check_sink_reachable(options.sink)
+        check_master_reachable(options.master)
+    if storage.read(IDENTITY) is None:
+        check_place(storage)
+
+
+async def _supervise(options: Options, both: list[ChildProcess], folder: FeedFolder, over: asyncio.Event, resumed: asyncio.Event) -> None:
+    supervisor = Supervisor(both, until="changefeed")
+    run_status = RunStatus(folder, supervisor.children)
+    supervisor.on_change = run_status.write
+    pages = PageServer({"/status": json_page(run_status.snapshot), "/metrics": metrics_page(run_status.samples)})
+    if options.status_addr:
+        await pages.start(options.status_addr)
+        log.info("/status and /metrics are served at http://%s", pages.address)
+        run_status.address = pages.address
+    works = [_forward(over, supervisor), _resume(resumed, supervisor), _report(run_status)]
+    if options.console is not None:
+        works.append(options.console.follow())
+    helpers = [asyncio.ensure_future(work) for work in works]
+    try:
+        run_status.state = "running"
+        await supervisor.run()
+        run_status.state = "stopped"
+    except TidemillError as error:
+        run_status.state, run_status.error = "failed", error_dict(error.code, str(error))
+        raise
+    finally:
+        for helper in helpers:
+            helper.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
+        run_status.write()
+        await pages.stop()
+
+
+async def _forward(over: asyncio.Event, supervisor: Supervisor) -> None:
+    await over.wait()
+    log.info("stopping at the end of the batch")
+    supervisor.stop()
+
+
+async def _resume(resumed: asyncio.Event, supervisor: Supervisor) -> None:
+    """After SIGUSR1, which `tidemill changefeed resume` sends: a child that failed, or waits for its next attempt, starts at once."""
+    while True:
+        await resumed.wait()
+        resumed.clear()
+        log.info("resumed by a person" if supervisor.resume() else "asked to resume, but the changefeed is running")
+
+
+async def _report(run_status: RunStatus) -> None:
+    while True:
+        run_status.write()
+        await asyncio.sleep(STATUS_EVERY_S)
+
+
+def command(
+    pd: shared.PdOption,
+    sink_uri: Annotated[
+        str,
+        typer.Option(
+            "--sink-uri",
+            envvar="TIDEMILL_SINK_URI",
+            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, console://, blackhole://.",
+        ),
+    ],
+    log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made.")],
+    changefeed_id: Annotated[str, typer.Option("--changefeed-id", "-c", help="Name of the changefeed.")] = "default",
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="State, status and scratch files: DIR/changefeeds/ID.")] = DATA_DIR,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="Path or URL of the changefeed's state, so that another host can go on. Default: --data-dir."),
+    ] = None,
+    start_ts: Annotated[
+        str | None, typer.Option("--start-ts", help="TSO, RFC 3339, now or -2h. Default: now; on an existing log, its end.")
+    ] = None,
+    target_ts: Annotated[str | None, typer.Option("--target-ts", help="Deliver up to this ts, then end.")] = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="First deliver the rows that the tables have at the start, as inserts.")
+    ] = False,
+    create_tables: Annotated[
+        bool,
+        typer.Option("--create-tables", help="Send CREATE TABLE before the rows of --snapshot and resync. The same as create-tables=true."),
+    ] = False,
+    config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
+    schema_registry: shared.SchemaRegistryOption = None,
+    tz: shared.TzOption = None,
+    log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
+    split_tables: shared.SplitTablesOption = None,
+    log_compression: Annotated[str | None, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd (none).")] = None,
+    log_retention: Annotated[
+        str | None,
+        typer.Option("--log-retention", help="Keep the log for at least this long (24h), and longer while a changefeed needs it."),
+    ] = None,
+    gc_ttl: Annotated[
+        int | None, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down or makes no progress (86400).")
+    ] = None,
+    capture_config: Annotated[
+        Path | None, typer.Option("--capture-config", help="TOML with filter.rules: only tables that a rule selects are captured.")
+    ] = None,
+    memory_quota: shared.MemoryQuotaOption = None,
+    stuck_after: shared.StuckAfterOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
+    transport: Annotated[str | None, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")] = None,
+    master: shared.SparkMasterOption = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", help="Number of capture groups (1): processes, or tasks on the Spark cluster of --master."),
+    ] = None,
+    control_addr: Annotated[
+        str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
+    ] = None,
+    spark_conf: shared.SparkConfOption = None,
+    trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
+    skip_row: shared.SkipRowOption = None,
+    retry: Annotated[
+        str | None,
+        typer.Option(
+            "--sink-retry", help="How long a process retries a failed batch, whatever failed, before it ends and is restarted (5m)."
+        ),
+    ] = None,
+    stuck: Annotated[
+        str | None,
+        typer.Option(
+            "--changefeed-error-stuck-duration",
+            help="After errors without progress for this long the state is failed (30m). Overrides --config.",
+        ),
+    ] = None,
+    binlog: shared.BinlogOption = False,
+    drainer_addr: shared.DrainerAddrOption = None,
+    drainer_id: shared.DrainerIdOption = None,
+    status_addr: shared.StatusAddrOption = None,
+    log_level: shared.LogLevelOption = "info",
+    log_file: Annotated[
+        Path | None, typer.Option("--log-file", help="A file that all processes append to; each line names its process. Default: stderr.")
+    ] = None,
+) -> None:
+    """Capture a TiDB cluster and deliver its changes to a sink, until stopped.
+
+    Two processes do the work, and each is started again when it dies. A changefeed that fails does not end the capture: see
+    `tidemill changefeed resume`. SIGTERM stops the run at the end of a batch. The first start creates the changefeed and fixes its
+    settings; a later start continues from its checkpoint.
+    """
+    from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes, split_table
+    from tidemill.capture.groups.plan import groups_of
+
+    logs.setup(log_level, log_file, part="run")
+    check_master(master)
+    with contextlib.suppress(LogUnavailable):  # what is away is waited for below
+        groups_of(
+            CaptureConfig(
+                pd=tuple(pd.split(",")),
+                log=log,
+                partitions=log_partitions,
+                split_tables=tuple(split_table(text) for text in split_tables or ()),
+                data_dir=data_dir,
+                master=None if is_here(master) else master,
+                workers=workers or 1,
+                control_addr=control_addr,
+                memory_quota=size_bytes(memory_quota or DEFAULT_QUOTA, "--memory-quota"),
+                stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--region-stuck-after") / 1000,
+            )
+        )
+    changefeed = load_config(config)
+    without = {"--snapshot": snapshot, "--workers": (workers or 1) > 1, "--split-table": split_tables, "bdr-mode": changefeed.bdr_mode}
+    of_binlogs = shared.binlog_options(binlog, drainer_addr, drainer_id, without)
+    stuck_s = changefeed.stuck_s if stuck is None else _seconds(stuck)
+    retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S
+    zone = zone_name(parse_zone(tz))
+    sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
+    sink_uri = with_store(sink_uri, str(data_dir.absolute() / "canal"))
+    sink_uri, console = of_uri(sink_uri, data_dir.absolute() / "console" / f"{check_id(changefeed_id)}.jsonl")
+    sink = checked_sink(changefeed, sink_uri)
+    check_canal(sink.canal, config)
+    options = Options(
+        pd=pd,
+        sink_uri=sink_uri,
+        sink=sink,
+        log=log,
+        changefeed_id=check_id(changefeed_id),
+        data_dir=data_dir,
+        start_ts=start_ts,
+        target_ts=target_ts,
+        config_file=config,
+        config=changefeed,
+        zone=zone,
+        master=master,
+        snapshot=snapshot,
+        tls=(ca, cert, key),
+        status_addr=status_addr,
+        common_options=given(("--log-level", log_level), ("--log-file", log_file)),
+        capture_options=given(
+            ("--log-partitions", log_partitions),
+            *(("--split-table", text) for text in split_tables or ()),
+            ("--log-compression", log_compression),
+            ("--log-retention", log_retention),
+            ("--gc-ttl", gc_ttl),
+            ("--transport", transport),
+            ("--memory-quota", memory_quota),
+            ("--region-stuck-after", stuck_after),
+            ("--ca", ca),
+            ("--cert", cert),
+            ("--key", key),
+            ("--config", capture_config),
+            ("--workers", workers or 1),
+            ("--control-addr", control_addr),
+        )
+        + (("--filter-loop",) if changefeed.bdr_mode else ())
+        + of_binlogs,
+        workers=workers or 1,
+        state=state,
+        stuck_s=stuck_s,
+        console=console,
+        feed_options=given(
+            ("--master", master),
+            ("--state", state),
+            *(("--spark-conf", f"{name}={value}") for name, value in settings.options(spark_conf or ()).items()),
+            ("--trigger-ms", trigger_ms),
+            ("--retry-s", min(retry_s, stuck_s)),
+            *(("--skip-row", rule) for rule in parse_skip_rows(skip_row or ())),
+        ),
+    )
+    logging.getLogger(__name__).info("TIMESTAMP values are written in the time zone %s", zone)
+    for warning in (*changefeed.warnings, *options.sink.warnings):
+        logging.getLogger(__name__).warning("%s", warning)
+    asyncio.run(run(options))
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_stuck_duration(text) / 1000
+    except ValueError as error:
+        raise ConfigError(f"--changefeed-error-stuck-duration {text!r}: {error}") from None
+
+
+def checked_sink(changefeed: ChangefeedConfig, sink_uri: str) -> SinkUri:
+    """Raises ConfigError, also for the address of a schema registry."""
+    sink = changefeed.sink_uri(sink_uri)
+    if sink.protocol is not None and spec_of(sink.protocol).uses_registry:
+        parse_address(sink.encoding.avro.registry)
+    return sink

@@ -1,0 +1,144 @@
+"""`tidemill server`: one capture, any number of changefeeds, and TiCDC's HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill import logs
+from tidemill.cli.changefeeds.launch import given
+from tidemill.cli.changefeeds.server_file import read
+from tidemill.cli.shared import options as shared
+from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
+from tidemill.delivery.zone import parse_zone, zone_name
+from tidemill.errors import ConfigError
+from tidemill.process.places import check_master, check_master_reachable, is_here
+from tidemill.spark import settings
+
+DATA_DIR = Path("tidemill-server")
+"""What it takes where it is given none."""
+
+
+def command(
+    pd: shared.PdOption,
+    log_place: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made.")],
+    addr: Annotated[str, typer.Option("--addr", help="Serve the HTTP API and /metrics here, HOST:PORT.")] = "127.0.0.1:8300",
+    advertise_addr: Annotated[str | None, typer.Option("--advertise-addr", help="Where clients reach it. Default: --addr.")] = None,
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="State of the changefeeds, status and scratch files.")] = DATA_DIR,
+    gc_ttl: Annotated[
+        int,
+        typer.Option(
+            "--gc-ttl",
+            help="Seconds that PD keeps history for a capture that is down, and that the log is kept for a changefeed that stands still.",
+        ),
+    ] = 86400,
+    tz: shared.TzOption = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", is_eager=True, callback=read, help="TOML file with these flags as keys, as TiCDC's. A flag wins."),
+    ] = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
+    cert_allowed_cn: Annotated[
+        str | None, typer.Option("--cert-allowed-cn", help="Common names of clients' certificates that are allowed, separated by commas.")
+    ] = None,
+    auth_file: Annotated[
+        Path | None, typer.Option("--auth-file", help="File with a token a line. Whoever changes something has to send one of them.")
+    ] = None,
+    log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
+    split_tables: shared.SplitTablesOption = None,
+    log_compression: Annotated[str | None, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd (none).")] = None,
+    log_retention: Annotated[
+        str | None,
+        typer.Option("--log-retention", help="Keep the log for at least this long (24h), and longer while a changefeed needs it."),
+    ] = None,
+    capture_config: Annotated[
+        Path | None, typer.Option("--capture-config", help="TOML with filter.rules: only tables that a rule selects are captured.")
+    ] = None,
+    memory_quota: shared.MemoryQuotaOption = None,
+    stuck_after: shared.StuckAfterOption = None,
+    transport: Annotated[str | None, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Number of capture groups (1).")] = None,
+    control_addr: Annotated[
+        str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
+    ] = None,
+    master: shared.SparkMasterOption = None,
+    spark_conf: shared.SparkConfOption = None,
+    trigger_ms: Annotated[
+        int | None, typer.Option("--trigger-ms", min=1, help="A batch of a changefeed begins at most this often (1000).")
+    ] = None,
+    retry: Annotated[
+        str | None, typer.Option("--sink-retry", help="How long a failed batch is retried before the changefeed begins again (5m).")
+    ] = None,
+    log_level: shared.LogLevelOption = "info",
+    log_file: Annotated[Path | None, typer.Option("--log-file", help="A file that all processes append to. Default: stderr.")] = None,
+) -> None:
+    """Capture a TiDB cluster once, and deliver its changes to any number of sinks, until stopped.
+
+    Changefeeds are created, paused and removed by its HTTP API, which is TiCDC's: `tidemill cli changefeed create`, or cdc cli. One process
+    captures, another one delivers. Each is started again when it dies, and each changefeed goes on from its checkpoint.
+    """
+    from tidemill.capture.config import duration_ms
+    from tidemill.capture.tikv.client.tls import security_of
+    from tidemill.server.api.listener import Certificates
+    from tidemill.server.api.tokens import Tokens
+    from tidemill.server.manager import ServerOptions
+    from tidemill.server.processes import Commands
+    from tidemill.server.run import locked, serve
+    from tidemill.server.upstream import Upstream
+
+    logs.setup(log_level, log_file, part="server")
+    check_master(master)
+    check_master_reachable(master)
+    if gc_ttl <= 0:
+        raise ConfigError(f"--gc-ttl {gc_ttl} is not a number of seconds")
+    addresses = pd.split(",")
+    certificates = Certificates(cert, key, ca, tuple(name.strip() for name in (cert_allowed_cn or "").split(",") if name.strip()))
+    certificates.context()
+    retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None
+    common = given(("--log-level", log_level), ("--log-file", log_file))
+    options = ServerOptions(
+        log=log_place,
+        data_dir=data_dir.absolute(),
+        address=advertise_addr or addr,
+        zone=zone_name(parse_zone(tz)),
+        gc_ttl=float(gc_ttl),
+        pd_addrs=tuple(addresses),
+    )
+    commands = Commands(
+        pd=pd,
+        log=log_place,
+        data_dir=data_dir.absolute(),
+        capture=given(
+            ("--log-partitions", log_partitions),
+            *(("--split-table", text) for text in split_tables or ()),
+            ("--log-compression", log_compression),
+            ("--log-retention", log_retention),
+            ("--gc-ttl", gc_ttl),
+            ("--transport", transport),
+            ("--memory-quota", memory_quota),
+            ("--region-stuck-after", stuck_after),
+            ("--ca", ca),
+            ("--cert", cert),
+            ("--key", key),
+            ("--config", capture_config),
+            ("--workers", workers or 1),
+            ("--control-addr", control_addr),
+            ("--master", None if is_here(master) or not workers else master),
+        ),
+        host=given(
+            ("--master", master),
+            *(("--spark-conf", f"{name}={value}") for name, value in settings.options(spark_conf or ()).items()),
+            ("--trigger-ms", trigger_ms),
+            ("--retry-s", retry_s),
+        ),
+        common=common,
+    )
+    tokens = Tokens(auth_file) if auth_file is not None else None
+    upstream = Upstream(addresses, security_of(addresses, ca, cert, key))
+    with locked(options.data_dir):
+        asyncio.run(serve(options, commands, addr, upstream, certificates, tokens))

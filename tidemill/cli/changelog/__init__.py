@@ -1,0 +1,4 @@
+"""Verbs of the change log and of what fills it: `capture`, `log`, `resync`, `tables`.
+
+In: a command line. Out: what it asks for, and an exit code. Read `capture.py` first.
+"""

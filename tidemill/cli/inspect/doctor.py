@@ -1,0 +1,70 @@
+"""`tidemill doctor`: is everything there that a changefeed needs?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tidemill.cli.shared.feeds import DATA_DIR
+from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
+from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
+from tidemill.doctor.findings import Finding, Health, is_well
+
+_COLOURS = {Health.GOOD: "green", Health.DOUBTFUL: "yellow", Health.BAD: "red"}
+
+
+def command(
+    pd: Annotated[str | None, typer.Option("--pd", help="PD's addresses, HOST:PORT[,HOST:PORT…]: check the cluster.")] = None,
+    log: Annotated[str | None, typer.Option("--log", help="Folder or URL of the change log: look at its place.")] = None,
+    sink_uri: Annotated[str | None, typer.Option("--sink-uri", help="Look at this sink.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="The changefeed's TOML file, which adds to the sink URI.")] = None,
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of a run's state.")] = DATA_DIR,
+    start_ts: Annotated[str | None, typer.Option("--start-ts", help="Is there still history since then? TSO, RFC 3339, now, -2h.")] = None,
+    output: OutputOption = Output.TEXT,
+    as_json: JsonOption = False,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Check this machine, the cluster, the log's place and the sink, and say what to do about what is wrong.
+
+    Give what `tidemill run` is to be given. Nothing is created. Ends with 0 if a changefeed can be started, else with 1.
+    """
+    from tidemill.capture.tikv.client.tls import security_of
+    from tidemill.config.file import load_config
+    from tidemill.doctor.examine import Subjects, examine
+
+    addresses = None if pd is None else tuple(address.strip() for address in pd.split(",") if address.strip())
+    security = None if addresses is None else security_of(addresses, ca, cert, key)
+    sink = None if sink_uri is None else load_config(config).sink_uri(sink_uri)
+    subjects = Subjects(data_dir, addresses, security, start_ts, log, sink)
+    found: list[Finding] = []
+    console = Console(highlight=False, soft_wrap=True)
+    for finding in examine(subjects):
+        found.append(finding)
+        if form(output, as_json) is not Output.JSON:
+            _print(console, finding)
+    if form(output, as_json) is Output.JSON:
+        typer.echo(json.dumps({"well": is_well(found), "findings": [finding.as_dict() for finding in found]}, ensure_ascii=False, indent=2))
+    else:
+        _summary(console, found)
+    sys.stdout.flush()
+    if not is_well(found):
+        raise typer.Exit(1)
+
+
+def _print(console: Console, finding: Finding) -> None:
+    console.print(Text.assemble((f"{finding.health.value:<8}", _COLOURS[finding.health]), f"{finding.subject}: {finding.text}"))
+    if finding.remedy:
+        console.print(Text(f"        → {finding.remedy}"))
+
+
+def _summary(console: Console, found: list[Finding]) -> None:
+    counts = {health: sum(finding.health is health for finding in found) for health in Health}
+    console.print(f"{len(found)} checks: {counts[Health.BAD]} failed, {counts[Health.DOUBTFUL]} warnings")

@@ -98,6 +98,7 @@ SETTINGS: Mapping[str, Rule] = {
             *("large-message-handle-option", "large-message-handle-compression", "claim-check-storage-uri", "claim-check-raw-value"),
             *("avro-decimal-handling-mode", "avro-bigint-unsigned-handling-mode", "avro-enable-watermark", "encoding-format"),
             *("integrity-check-level", "corruption-handle-level"),
+            *("cluster-id", "debezium-disable-schema", "debezium-include-start-ts", "debezium-output-old-value"),
         ],
         _FORM,
     ),

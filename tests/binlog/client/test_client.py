@@ -15,6 +15,7 @@ from tests.support.binlog.binlogs import until
 from tests.support.binlog.pumps import RunningPump, running_pump
 from tidemill.binlog.client.client import PumpClient
 from tidemill.binlog.client.options import ClientOptions
+from tidemill.binlog.indexkeys import Pointer
 from tidemill.binlog.messages import Binlog, BinlogType, read_binlog
 from tidemill.binlog.nodes import Node, NodeKind, NodeState
 from tidemill.capture.tikv.client.pd import PdClient
@@ -117,16 +118,15 @@ def test_a_dead_pump_is_passed_over_and_probed_until_it_answers(tmp_path: Path, 
     async def test(playground: Playground) -> None:
         now = playground.cluster.oracle.next
         async with running_pump(tmp_path / "p", playground) as pump, client_of(playground) as client:
-            answers = [grpc.StatusCode.UNAVAILABLE] * 8
-            take = pump.pump.service.take
+            failures = [OSError("broken")] * 8
+            append = pump.pump.store.log.append
 
-            async def failing(cluster_id: int, payload: bytes) -> None:
-                if answers:
-                    answers.pop()
-                    raise OSError("broken")
-                await take(cluster_id, payload)
+            def failing(records: memoryview, max_ts: int) -> Pointer:
+                if failures:
+                    raise failures.pop()
+                return append(records, max_ts)
 
-            pump.pump.service.take = failing  # type: ignore[method-assign]
+            pump.pump.store.log.append = failing  # type: ignore[method-assign]
             ts = now()
             await client.write(prewrite(ts))
             assert client.pumps.available == client.pumps.online

@@ -120,10 +120,12 @@ def test_an_index_that_a_process_left_unfinished_is_built_by_the_next_one(db: Ma
         ctx = sink.begin(1)
         sink.ddl(ADD, **INDEX)
         sink.driver.finish_batch(ctx)
+        await_that(lambda: waiting(db) == 1)
         for (number,) in db.rows(
             "SELECT id FROM information_schema.processlist WHERE info LIKE 'ALTER TABLE%ADD INDEX%' AND command = 'Query'"
         ):
             db.run(f"KILL QUERY {number}")  # as if it had ended with its process
+        await_that(lambda: waiting(db) == 0)
     assert "i" not in indexes(db)
     again = sinks(QUICK)
     again.batch(2, from_ts=LATER + 10, to_ts=LATER + 20)

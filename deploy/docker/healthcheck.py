@@ -1,6 +1,7 @@
 """Whether the Tidemill of this container is well: its page answers, and its process of capture or delivery is not gone for good.
 
-It asks http://$TIDEMILL_STATUS_ADDR/status. A changefeed that failed is no fault of the container: starting it again would not help.
+It asks http://$TIDEMILL_STATUS_ADDR/status. A failed changefeed does not make the container unhealthy: a restart
+would not help.
 """
 
 import json

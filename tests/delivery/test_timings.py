@@ -11,7 +11,7 @@ from tidemill.metrics.histogram import all_from, from_dict
 def test_what_counts() -> None:
     timings = Timings()
     timings.answered(A.LearnSchemas(1, 2), 0.5)
-    timings.answered(A.Wait(5.0), 5.0)  # a pause is no stage
+    timings.answered(A.Wait(5.0), 5.0)  # pauses do not count as a stage
     timings.tasks([TaskStats(0, route_ns=10**9, flush_ns=2 * 10**9), TaskFailure(1, "TM:ErrX", "", True)])
     timings.delivered(A.Report(0, 1, 2, 1, 1, TaskStats(-1, rows=7), ()), 1.5)
     timings.registry(0.25)

@@ -137,7 +137,7 @@ class Status(BaseHTTPRequestHandler):
     [({"run": "running", "state": "failed"}, 0), ({"run": "failed"}, 1), ({"state": "running"}, 0), ({"state": "stopped"}, 1)],
 )
 def test_the_health_check(status: dict[str, str], code: int) -> None:
-    """A changefeed that failed is no reason to start the container again."""
+    """A failed changefeed does not make the container unhealthy."""
     server = HTTPServer(("127.0.0.1", 0), Status)
     server.status = status  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -205,7 +205,7 @@ def test_storage_sinks_get_updates_of_any_columns(tmp_path: Path, capsys: pytest
 
 
 def test_keys_without_meaning_for_one_reason_are_one_line() -> None:
-    """A whole file of TiCDC's is no page of warnings."""
+    """A whole configuration file of TiCDC gives few warnings."""
     of = "f.toml: {} has no meaning for Tidemill: {}".format
     found = together([of("a.b", "no"), "another thing", of("c", "cores"), of("d", "no"), "sink URI: x"])
     assert found == [

@@ -18,7 +18,7 @@ from tidemill.protocols.debezium import DdlMessage, RowEvent, RowKind, Watermark
 
 TYPES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "golden/debezium/types.json").read_text())
 NO_ELEMENT = "col_enum"
-"""Its value is no element, which needs a session without strict mode. The playground's are strict."""
+"""Its value is outside the ENUM, which needs a session without strict mode. Sessions of the playground are strict."""
 PARTITIONS = 2
 
 

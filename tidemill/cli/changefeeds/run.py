@@ -163,33 +163,26 @@ def command(
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
     schema_registry: shared.SchemaRegistryOption = None,
     tz: shared.TzOption = None,
-    log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
+    log_partitions: shared.LogPartitionsOption = None,
     split_tables: shared.SplitTablesOption = None,
-    log_compression: Annotated[str | None, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd (none).")] = None,
-    log_retention: Annotated[
-        str | None,
-        typer.Option("--log-retention", help="Keep the log for at least this long (24h), and longer while a changefeed needs it."),
-    ] = None,
+    log_compression: shared.LogCompressionOption = None,
+    log_retention: shared.LogRetentionOption = None,
     gc_ttl: Annotated[
         int | None, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down or makes no progress (86400).")
     ] = None,
-    capture_config: Annotated[
-        Path | None, typer.Option("--capture-config", help="TOML with filter.rules: only tables that a rule selects are captured.")
-    ] = None,
+    capture_config: shared.CaptureConfigOption = None,
     memory_quota: shared.MemoryQuotaOption = None,
     stuck_after: shared.StuckAfterOption = None,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
-    transport: Annotated[str | None, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")] = None,
+    transport: shared.TransportOption = None,
     master: shared.SparkMasterOption = None,
     workers: Annotated[
         int | None,
         typer.Option("--workers", help="Number of capture groups (1): processes, or tasks on the Spark cluster of --master."),
     ] = None,
-    control_addr: Annotated[
-        str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
-    ] = None,
+    control_addr: shared.ControlAddrOption = None,
     spark_conf: shared.SparkConfOption = None,
     trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
     skip_row: shared.SkipRowOption = None,

@@ -49,23 +49,16 @@ def command(
     auth_file: Annotated[
         Path | None, typer.Option("--auth-file", help="File with a token a line. Whoever changes something has to send one of them.")
     ] = None,
-    log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
+    log_partitions: shared.LogPartitionsOption = None,
     split_tables: shared.SplitTablesOption = None,
-    log_compression: Annotated[str | None, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd (none).")] = None,
-    log_retention: Annotated[
-        str | None,
-        typer.Option("--log-retention", help="Keep the log for at least this long (24h), and longer while a changefeed needs it."),
-    ] = None,
-    capture_config: Annotated[
-        Path | None, typer.Option("--capture-config", help="TOML with filter.rules: only tables that a rule selects are captured.")
-    ] = None,
+    log_compression: shared.LogCompressionOption = None,
+    log_retention: shared.LogRetentionOption = None,
+    capture_config: shared.CaptureConfigOption = None,
     memory_quota: shared.MemoryQuotaOption = None,
     stuck_after: shared.StuckAfterOption = None,
-    transport: Annotated[str | None, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")] = None,
+    transport: shared.TransportOption = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Number of capture groups (1).")] = None,
-    control_addr: Annotated[
-        str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
-    ] = None,
+    control_addr: shared.ControlAddrOption = None,
     master: shared.SparkMasterOption = None,
     spark_conf: shared.SparkConfOption = None,
     trigger_ms: Annotated[

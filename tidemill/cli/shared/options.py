@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,6 +58,21 @@ MemoryQuotaOption = Annotated[
 StuckAfterOption = Annotated[
     str | None,
     typer.Option("--region-stuck-after", "--stuck-after", help="A region without progress is subscribed again after this time (60s)."),
+]
+
+# Of the capture that `run` and `server` start
+LogPartitionsOption = Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")]
+LogCompressionOption = Annotated[str | None, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd (none).")]
+LogRetentionOption = Annotated[
+    str | None,
+    typer.Option("--log-retention", help="Keep the log for at least this long (24h), and longer while a changefeed needs it."),
+]
+CaptureConfigOption = Annotated[
+    Path | None, typer.Option("--capture-config", help="TOML with filter.rules: only tables that a rule selects are captured.")
+]
+TransportOption = Annotated[str | None, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")]
+ControlAddrOption = Annotated[
+    str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
 ]
 
 SchemaRegistryOption = Annotated[

@@ -243,7 +243,7 @@ class CaptureStatus:
         """Resolved ts by table and partition: those of the slowest ranges, and those that are held up. The slowest come first."""
         found: dict[tuple[str, str], int] = {}
         for one in sorted((*self.slowest, *self.held_tables), key=lambda one: one["resolved_ts"]):
-            found.setdefault((str(one.get("table", "?")), str(one["partition"])), one["resolved_ts"])
+            found.setdefault((str(one.get("table", "?")), str(one.get("partition", "?"))), one["resolved_ts"])
         return dict(islice(found.items(), MEASURED))
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 
 from tidemill.capture.status import CaptureStatus, Section
 from tidemill.cli.changefeeds.status import summary
+from tidemill.metrics.histogram import Histograms, all_from
 from tidemill.metrics.samples import Sample
 
 
@@ -37,9 +38,11 @@ def test_the_status_is_of_all_parts_and_metrics_name_the_group() -> None:
 
 def test_whatever_a_part_tells_is_in_status_and_metrics() -> None:
     part = Section(heads={0: 5})
-    counted = [
-        one for one in fields(Section) if one.name not in ("heads", "synced", "counted_since", "slowest", "stuck", "held_tables", "paused")
-    ]
+    histograms = Histograms(("sort",))
+    histograms.observe("sort", 0.25)
+    part.stages = histograms.as_dict()
+    others = ("heads", "synced", "counted_since", "slowest", "stuck", "held_tables", "paused", "stages")
+    counted = [one for one in fields(Section) if one.name not in others]
     for i, one in enumerate(counted):
         setattr(part, one.name, {f"key {i}": 1000 + i} if str(one.type).startswith("dict") else 1000 + i)
     status = CaptureStatus(state="running")
@@ -48,6 +51,9 @@ def test_whatever_a_part_tells_is_in_status_and_metrics() -> None:
     for i, one in enumerate(counted):
         assert getattr(status, one.name) in (2 * (1000 + i), {f"key {i}": 2 * (1000 + i)}), one.name
         assert 2 * (1000 + i) in shown, f"{one.name} is not a metric"
+    [of_sort] = [made for stage, made in all_from(status.stages).items() if stage == "sort"]
+    assert (of_sort.count, of_sort.sum) == (2, 0.5)
+    assert ("tidemill_capture_stage_seconds", {"stage": "sort"}) in [(s.name, s.labels) for s in status.samples()]
 
 
 def test_the_status_verb_tells_of_each_group() -> None:

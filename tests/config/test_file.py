@@ -119,7 +119,10 @@ def test_dispatchers_that_say_more_than_counts() -> None:
         ("[sink]\nprotocol = 'maxwell'", "sink.protocol = 'maxwell': not supported yet"),
         ("[[sink.dispatchers]]\npartition = 'ts'", "sink.dispatchers[0].matcher: Field required"),
         ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'colums'", "did you mean `columns`?"),
-        ("[[sink.dispatchers]]\nmatcher = ['a.b']\ntarget-schema = 'x'", "sink.dispatchers[0].target-schema is not supported yet"),
+        (
+            "[[sink.dispatchers]]\nmatcher = ['a.b']\ntarget-schema = '{db}'",
+            "sink.dispatchers[0].target-schema = '{db}': expected a name with {schema} and {table} in it or not, and no other braces",
+        ),
         ("[[sink.dispatchers]]\nmatcher = ['a.b']\ntopic = '{schem}'", "sink.dispatchers[0].topic = '{schem}': expected a topic name"),
         ("[[sink.column-selectors]]\nmatcher = ['a.b']", "sink.column-selectors[0].columns: Field required"),
         ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'ts'\ndispatcher = 'ts'", "old name of partition"),

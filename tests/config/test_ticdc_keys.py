@@ -17,7 +17,6 @@ REFUSED = (
     *("enable-active-active", "consistent.level"),
     *("sink.kafka-config.glue-schema-registry-config.", "sink.kafka-config.sasl-gssapi-", "sink.kafka-config.sasl-oauth-"),
     *("sink.kafka-config.codec-config.avro-include-before-value", "sink.kafka-config.codec-config.output-row-key"),
-    "sink.dispatchers[].target-",
 )
 VALUES = {"bool": "true", "int": "2000", "uint": "2000", "float": "0.5", "string": "'x'", "[]string": "[]", "[]uint64": "[]"}
 

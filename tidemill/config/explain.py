@@ -98,9 +98,16 @@ def _left_out(section: EventFilterSection) -> Iterator[tuple[str, str, str]]:
 
 def _dispatchers(config: ChangefeedConfig) -> Iterator[Explained]:
     for i, section in enumerate(config.sink.dispatchers):
-        about = f"their rows go to {_topic(section)}, {_partition(section)}"
+        about = f"their rows go to {_topic(section)}, {_partition(section)}{_target(section)}"
         yield Explained(f"sink.dispatchers[{i}]", _written(section.matcher), "", FILE, about)
     yield Explained("sink.dispatchers, other tables", "", "", DEFAULT, "their rows go to the sink's topic, all of a table to one partition")
+
+
+def _target(section: DispatcherSection) -> str:
+    """Return what the tables are called downstream, if the section says so."""
+    if not section.target_schema and not section.target_table:
+        return ""
+    return f"; downstream they are {section.target_schema or '{schema}'}.{section.target_table or '{table}'}"
 
 
 def _topic(section: DispatcherSection) -> str:

@@ -6,7 +6,6 @@ warning. A key that would change what is delivered is refused.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +37,7 @@ from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.names import did_you_mean
 from tidemill.rules.selectors import ColumnSelector, ColumnSelectors
 from tidemill.rules.table_filter import ColumnFilter, TableFilter
+from tidemill.rules.table_routes import TableRoute, TableRoutes, check_target
 from tidemill.rules.topics import TopicExpression
 from tidemill.statefile import is_shallow
 
@@ -85,6 +85,13 @@ class ChangefeedConfig(ConfigSection):
             ]
         )
 
+    def table_routes(self) -> TableRoutes:
+        """Return the routes, which give tables other names downstream. Raises InvalidTableRoutingRule."""
+        sections = [(f"sink.dispatchers[{i}]", d) for i, d in enumerate(self.sink.dispatchers)]
+        return TableRoutes(
+            [TableRoute(self._matcher(d.matcher, f"{path}.matcher"), d.target_schema, d.target_table, path) for path, d in sections]
+        )
+
     def event_filters(self, scheme: Scheme = Scheme.KAFKA) -> EventFilters:
         """Return the filters of changes and DDLs. Storage sinks get updates of all columns, as in TiCDC."""
         columns = scheme not in STORAGE
@@ -120,6 +127,9 @@ class ChangefeedConfig(ConfigSection):
         for path, rules in matchers.items():
             for rule in rules:
                 yield partial(self._matcher, [rule], path)
+        for i, dispatcher in enumerate(self.sink.dispatchers):
+            yield partial(check_target, dispatcher.target_schema, f"sink.dispatchers[{i}].target-schema")
+            yield partial(check_target, dispatcher.target_table, f"sink.dispatchers[{i}].target-table")
         for i, section in enumerate(self.sink.column_selectors):
             for rule in section.columns:
                 yield partial(ColumnFilter, [rule], where=f"sink.column-selectors[{i}].columns:")
@@ -259,10 +269,8 @@ class _Judge:
     def _foreign(self, path: str, value: Any, siblings: set[str]) -> None:
         """Judge a key (or table of keys) that Tidemill does not use."""
         parent, _, key = path.rpartition(".")
-        in_list = ticdc_keys.REFUSED_IN_LISTS.get(re.sub(r"\[[0-9]+\]$", "", parent), {})
-        refused = ticdc_keys.REFUSED if path in ticdc_keys.REFUSED else {path: in_list[key]} if key in in_list else {}
-        if path in refused:
-            if not _asks_for_nothing(value, refused[path]):
+        if path in ticdc_keys.REFUSED:
+            if not _asks_for_nothing(value, ticdc_keys.REFUSED[path]):
                 self._faults.add(ConfigError(f"{self._name}: {path} is not supported yet"))
         elif why := ticdc_keys.ignored(path):
             self.warnings.append(f"{self._name}: {path} has no meaning for Tidemill: {why}")
@@ -270,7 +278,7 @@ class _Judge:
             for name, inner in value.items():
                 self._foreign(f"{path}.{name}", inner, below)
         else:
-            candidates = siblings | _keys_below(parent) | set(in_list)
+            candidates = siblings | _keys_below(parent)
             self._faults.add(ConfigError(f"{self._name}: unknown key {path}{did_you_mean(key, candidates)}"))
 
 

@@ -87,6 +87,8 @@ class DispatcherSection(Section):
     index: str = ""
     columns: list[str] = []
     topic: Annotated[str, AfterValidator(_topic)] = ""
+    target_schema: str = ""
+    target_table: str = ""
 
     @model_validator(mode="before")
     @classmethod

@@ -82,9 +82,6 @@ REFUSED: dict[str, Any] = {
 }
 """Keys that are not supported yet, with the value that asks for nothing."""
 
-REFUSED_IN_LISTS: dict[str, dict[str, Any]] = {"sink.dispatchers": {"target-schema": "", "target-table": ""}}
-"""The same for the tables of a list, by the list's path."""
-
 
 def ignored(path: str) -> str | None:
     """Return why a key is ignored, or None if it is not."""

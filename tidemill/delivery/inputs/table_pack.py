@@ -28,6 +28,7 @@ from tidemill.rules.dispatch import DispatchMode, DispatchRule
 from tidemill.rules.event_filter import RowFilter
 from tidemill.rules.selectors import without
 from tidemill.rules.skip import SkipRow
+from tidemill.rules.table_routes import TableRouteConflict
 from tidemill.tidb.schema.tracking.history import SchemaSnapshot, TableVersion
 from tidemill.tidb.types.jsonstyle import JsonStyle
 
@@ -61,12 +62,21 @@ class PackedTable:
     schema_ids: tuple[int, int] | None = None  # of key (-1: none) and value in a schema registry; None: not registered
     row_filter: RowFilter | None = None  # what is left out of its changes
     dropped: frozenset[int] = frozenset()  # ids of the columns that its messages do not have
+    target: tuple[str, str] | None = None  # schema and name that its messages show, if table routing gives it others
     fault: str = ""  # why its rows cannot be delivered as asked for: the first of them ends the delivery
 
     @property
     def shown(self) -> TableVersion:
         """The table as its messages show it."""
-        return replace(self.version, info=without(self.version.info, self.dropped)) if self.dropped else self.version
+        shown = replace(self.version, info=without(self.version.info, self.dropped)) if self.dropped else self.version
+        if self.target is None:
+            return shown
+        return replace(shown, schema=self.target[0], info=replace(shown.info, name=self.target[1]))
+
+    @property
+    def target_name(self) -> tuple[str, str]:
+        """Schema and name that its messages show."""
+        return self.target or self.version.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ class _Entry:
     """A table in a file: found by physical id, unpacked when it is used."""
 
     name: tuple[str, str]
+    target: tuple[str, str]  # its name downstream
     topic: str
     physical_ids: tuple[int, ...]
     stamp: Stamp
@@ -304,10 +315,23 @@ class PackStore:
         for table_id in self._chosen.keys() - snapshot.tables.keys():
             self._enter(table_id, (0, 0), None)
             del self._chosen[table_id]
+        if self._changed:
+            self._check_targets()
         if self._schemas is not None and self._changed:
             self._schemas.check(snapshot.ts, ((entry.name, entry.topic) for entry in self._tables.values()))
         self._add_topics(self._wanted_topics)
         self._wanted_topics.clear()
+
+    def _check_targets(self) -> None:
+        """Raise TableRouteConflict if two tables have one target: rows of both would be mixed there, in no order."""
+        sources: dict[tuple[str, str], tuple[str, str]] = {}
+        for entry in self._tables.values():
+            other = sources.setdefault(entry.target, entry.name)
+            if other != entry.name:
+                raise TableRouteConflict(
+                    f"table routing gives {'.'.join(other)} and {'.'.join(entry.name)} the same target {'.'.join(entry.target)}",
+                    hint="Let target-table have {schema} or another part that tells the tables apart, or filter one of them out.",
+                )
 
     def _enter(self, table_id: int, stamp: Stamp, entry: _Entry | None) -> None:
         """From now on the table is this; None: it is not wanted."""
@@ -342,7 +366,7 @@ class PackStore:
             self._topics.pop(before or "", None)
             self._placed[version.table_id] = chosen.topic
         stamp = version.from_ts, version.info.update_ts
-        return _Entry(version.name, chosen.topic, version.physical_ids, stamp, pickle.dumps(chosen))
+        return _Entry(version.name, chosen.target_name, chosen.topic, version.physical_ids, stamp, pickle.dumps(chosen))
 
     def _blame(self, chosen: PackedTable) -> None:
         """Raises ConfigError at the start, while somebody is looking."""

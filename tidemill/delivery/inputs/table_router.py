@@ -11,6 +11,7 @@ from tidemill.config.database import Atomicity
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
+from tidemill.delivery.inputs.routed_names import routed_ddl, routed_version
 from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, Target
 from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.errors import ConfigError
@@ -80,6 +81,7 @@ class TableRouter:
         self._database = settings.sink.mysql
         self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
         self._selectors: ColumnSelectors = settings.config.column_selectors()
+        self._routes = settings.config.table_routes()
         self._topic = settings.sink.topic
         self._told: set[tuple[int, int]] = set()
 
@@ -108,8 +110,15 @@ class TableRouter:
         """Raises ConfigError for settings that do not fit the table."""
         if self._database is not None:
             dropped = self._selectors.dropped(version, set())
-            return PackedTable(version, self._topic, self._spread(version), row_filter=self._events.row_filter(version), dropped=dropped)
-        topic = self._place(version)
+            return PackedTable(
+                version,
+                self._topic,
+                self._spread(version),
+                row_filter=self._events.row_filter(version),
+                dropped=dropped,
+                target=self._target(version),
+            )
+        topic = self._place(routed_version(version, self._routes))
         rule = DispatchRule(DispatchMode.PHYSICAL) if topic is not None else self._dispatcher.rule(version)
         hashed = {c.id for c in hashed_columns(rule, version.info)}
         return PackedTable(
@@ -118,7 +127,12 @@ class TableRouter:
             rule,
             row_filter=self._events.row_filter(version),
             dropped=self._selectors.dropped(version, hashed),
+            target=self._target(version),
         )
+
+    def _target(self, version: TableVersion) -> tuple[str, str] | None:
+        target = self._routes.table(*version.name)
+        return target if target != version.name else None
 
     def _spread(self, version: TableVersion) -> DispatchRule:
         """How the rows of a table are shared among the tasks that write into a database: by the columns of its one unique key, or all go to
@@ -137,6 +151,10 @@ class TableRouter:
             return self._topic
         name = (event.pre_schema, event.pre_table) if event.pre_table else (event.schema, event.table)
         return self._dispatcher.topic(*name, self._topic)
+
+    def routed(self, event: DdlEvent) -> DdlEvent:
+        """A DDL under the names that it has downstream. Raises TableRoutingFailed."""
+        return routed_ddl(event, self._routes) if self._routes else event
 
     def ddl(self, event: DdlEvent) -> bool:
         """Whether a DDL is delivered: its table passes the filter before or after it, can be replicated, and no event filter ignores it.
@@ -224,7 +242,7 @@ class SinkEvents:
     def ddl(self, event: DdlEvent) -> tuple[str, bytes | None, bytes | None, Sequence[int]] | None:
         if self._control is None:
             return None
-        message = self._control.ddl_message(event)
+        message = self._control.ddl_message(self._router.routed(event))
         if message is None:
             return None
         topic = self._router.topic(event)

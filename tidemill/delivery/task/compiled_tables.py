@@ -58,7 +58,8 @@ class _Used:
         """`apart`: the one physical partition that this stands for; None: the whole table."""
         self.table, self.apart = table, apart
         self.program = TableProgram.of(table.version, output.zone, output.json)
-        self.shown = TableProgram.of(table.shown, output.zone, output.json) if table.dropped else self.program
+        differs = table.dropped or table.target is not None
+        self.shown = TableProgram.of(table.shown, output.zone, output.json) if differs else self.program
         self.hashed = hashed_columns(table.rule, table.version.info)
         self.mode = Mode.FIXED
         if parts > 1 and table.rule.mode is DispatchMode.TS:

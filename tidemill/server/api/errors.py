@@ -28,6 +28,9 @@ _OURS = {
     "TM:ErrGCTTLExceeded": "CDC:ErrGCTTLExceeded",
     "TM:ErrDiskLow": "CDC:ErrDiskFull",
     "TM:ErrCorruptedDataMutation": "CDC:ErrCorruptedDataMutation",
+    "TM:ErrInvalidTableRoutingRule": "CDC:ErrInvalidTableRoutingRule",
+    "TM:ErrTableRouteConflict": "CDC:ErrTableRouteConflict",
+    "TM:ErrTableRoutingFailed": "CDC:ErrTableRoutingFailed",
 }
 """TiCDC's codes for Tidemill's."""
 
@@ -36,7 +39,7 @@ BAD_REQUEST = frozenset(
     for name in (
         *("APIInvalidParam", "SinkURIInvalid", "StartTsBeforeGC", "ChangeFeedNotExists", "TargetTsBeforeStartTs", "TableIneligible"),
         *("FilterRuleInvalid", "ChangefeedUpdateRefused", "MySQLConnectionError", "MySQLInvalidConfig", "CaptureNotExist"),
-        *("SchedulerRequestFailed", "ActiveActiveTSOIndexIncompatible"),
+        *("SchedulerRequestFailed", "ActiveActiveTSOIndexIncompatible", "InvalidTableRoutingRule", "TableRouteConflict"),
         *("ChangeFeedAlreadyExists", "InvalidChangefeedID", "InvalidKeyspace", "InvalidReplicaConfig", "CliCheckpointTsIsInFuture"),
         *("SameUpstreamDownstream", "UpstreamMissMatch", "TableNotSupportMove", "ClusterIDMismatch", "GCTTLExceeded"),
     )

@@ -9,6 +9,7 @@ from tidemill.tidb.ddltext.column_types import special
 from tidemill.tidb.ddltext.options import with_ttl_off
 from tidemill.tidb.ddltext.partitions import Partitions
 from tidemill.tidb.ddltext.queries.expressions import Shape
+from tidemill.tidb.ddltext.queries.literals import quote_name
 
 # These follow the specification before them without a comma.
 _WITHOUT_COMMA = ("PARTITION BY ", "REMOVE PARTITIONING", "IMPORT TABLESPACE", "DISCARD TABLESPACE")
@@ -35,10 +36,11 @@ class Alter(Partitions):
         start = self.index
         options = self.database_options()
         if options:
-            name = ""
+            schema = self.names.schema("")
+            name = f" {quote_name(schema)}" if schema else ""
         else:
             self.index = start
-            name = f" {self.name()}"
+            name = f" {self.schema_name()}"
             options = self.database_options()
         if not options:
             raise self.fail("an option")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from tidemill.tidb.ddltext.errors import DdlSyntaxError, DdlTooComplex
+from tidemill.tidb.ddltext.names import Name, Names
 from tidemill.tidb.ddltext.queries.literals import (
     print_bits,
     print_decimal,
@@ -33,8 +34,9 @@ class Cursor:
     `accept…` methods return a falsy value and consume nothing when the input is something else. The others raise DdlSyntaxError.
     """
 
-    def __init__(self, sql: str, mode: SqlMode, charset: str, collate: str) -> None:
+    def __init__(self, sql: str, mode: SqlMode, charset: str, collate: str, names: Names | None = None) -> None:
         self.tokens = tokenize(sql, mode)
+        self.names = names or Names()
         self.index = 0
         self.mode = mode
         self.charset = charset
@@ -184,16 +186,24 @@ class Cursor:
         """Parse a name, printed in backquotes."""
         return quote_name(self.identifier())
 
+    def schema_name(self) -> str:
+        """Parse the name of the schema that the statement is about."""
+        return quote_name(self.names.schema(self.identifier()))
+
     def table_name(self) -> str:
         """Parse a table name with or without schema."""
+        return printed_name(self.names.table(self.parse_table_name()))
+
+    def parse_table_name(self) -> Name:
+        """Parse a table name as it is written."""
         if self.at("*", "."):
             raise self.fail("a table name")
         first = self.identifier()
         if not self.accept("."):
-            return quote_name(first)
+            return "", first
         if not first or first.endswith(" "):
             raise self.fail("a correct schema name")
-        return f"{quote_name(first)}.{self.name()}"
+        return first, self.identifier()
 
     def column_name(self) -> str:
         """Parse a column name with or without table and schema."""
@@ -202,7 +212,15 @@ class Cursor:
             parts.append(self.identifier())
         if len(parts) == 3 and parts[1].lower() in self.common_tables:
             raise self.fail("no schema in front of a common table")  # TiDB leaves it out, or not, by scope
-        return ".".join(map(quote_name, parts))
+        return self.qualified(parts[:-1]) + quote_name(parts[-1])
+
+    def qualified(self, parts: list[str]) -> str:
+        """Return what stands before a column's name, or before `*`: the names of table and schema that were written, with a dot after
+        each."""
+        if not parts:
+            return ""
+        schema, table = self.names.qualifier((parts[0] if len(parts) > 1 else "", parts[-1]))
+        return f"{printed_name((schema, table))}."
 
     def string_name(self) -> str:
         """Parse a name or a string, unquoted."""
@@ -339,3 +357,8 @@ class Cursor:
         if not unit:
             raise self.fail("a time unit")
         return unit
+
+
+def printed_name(name: Name) -> str:
+    """Return a table's name in backquotes, with its schema if there is one."""
+    return f"{quote_name(name[0])}.{quote_name(name[1])}" if name[0] else quote_name(name[1])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tidemill.tidb.ddltext.alter import Alter
 from tidemill.tidb.ddltext.column_types import special
+from tidemill.tidb.ddltext.names import Name
 from tidemill.tidb.ddltext.options import with_ttl_off
+from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.sql.lexer import Kind
 
 _TEMPORARY = {"": "", "TEMPORARY": "TEMPORARY ", "GLOBAL": "GLOBAL TEMPORARY "}
@@ -45,7 +48,7 @@ class Statements(Alter):
 
     def create(self) -> str:
         if self.accept_any(("DATABASE", "SCHEMA")):
-            head = f"CREATE DATABASE {self.if_not_exists()}{self.name()}"
+            head = f"CREATE DATABASE {self.if_not_exists()}{self.schema_name()}"
             return head + "".join(f" {option}" for option in self.database_options())
         if self.at_any(("OR", "ALGORITHM", "DEFINER", "SQL", "VIEW")):
             return self.create_view()
@@ -197,7 +200,7 @@ class Statements(Alter):
 
     def drop(self) -> str:
         if self.accept_any(("DATABASE", "SCHEMA")):
-            return f"DROP DATABASE {self.if_exists()}{self.name()}"
+            return f"DROP DATABASE {self.if_exists()}{self.schema_name()}"
         if self.accept("INDEX") or self.accept("HYPO", "INDEX"):
             exists = special("", "IF EXISTS ") if self.if_exists() else ""
             name = self.name()
@@ -241,10 +244,12 @@ class Statements(Alter):
         if self.accept("CLUSTER"):
             return f"FLASHBACK CLUSTER{self.flashback_time()}"
         if self.accept_any(("DATABASE", "SCHEMA")):
-            text, names = f"FLASHBACK DATABASE {self.name()}", 1
+            text, names = f"FLASHBACK DATABASE {self.schema_name()}", 1
+            new_name = self.schema_name
         else:
             self.expect("TABLE")
             start = self.index
+            new_name = partial(self.new_table_name, self.peek_table_name()[0])
             text = f"FLASHBACK TABLE {self.list_of(self.table_name)}"
             names = sum(token.upper == "," for token in self.tokens[start : self.index]) + 1
         if self.at("TO", "TIMESTAMP") and self.peek(2).kind is Kind.STRING:
@@ -253,7 +258,17 @@ class Statements(Alter):
             return text + self.flashback_time()
         if names > 1:
             raise self.fail("TO TIMESTAMP or TO TSO")
-        return f"{text} TO {self.name()}" if self.accept("TO") else text
+        return f"{text} TO {new_name()}" if self.accept("TO") else text
+
+    def new_table_name(self, schema: str) -> str:
+        """Parse the new name of a table that stays in its schema."""
+        return quote_name(self.names.table((schema, self.identifier()))[1])
+
+    def peek_table_name(self) -> Name:
+        """Return the table name that follows, and stay before it."""
+        start, name = self.index, self.parse_table_name()
+        self.index = start
+        return name
 
     def flashback_time(self) -> str:
         self.expect("TO")

@@ -6,7 +6,8 @@ prints; anything else is refused.
 
 from __future__ import annotations
 
-from tidemill.tidb.ddltext.cursor import Cursor
+from tidemill.tidb.ddltext.cursor import Cursor, printed_name
+from tidemill.tidb.ddltext.names import Names
 from tidemill.tidb.ddltext.queries.literals import quote_name, quote_text
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
@@ -26,9 +27,9 @@ _FORGETFUL = words("INDEX_JOIN INDEX_HASH_JOIN INDEX_MERGE_JOIN SWAP_JOIN_INPUTS
 _TOGGLES = frozenset(("USE_TOJA", "USE_CASCADES"))
 
 
-def print_hints(comment: str, mode: SqlMode) -> str:
+def print_hints(comment: str, mode: SqlMode, names: Names) -> str:
     """Return the text that TiDB prints for one hint comment, followed by a blank."""
-    return f"/*+ {Hints(comment[3:-2], mode, '', '').hints()}*/ "
+    return f"/*+ {Hints(comment[3:-2], mode, '', '', names).hints()}*/ "
 
 
 class Hints(Cursor):
@@ -97,9 +98,10 @@ class Hints(Cursor):
         return unit
 
     def table(self) -> str:
-        text = quote_name(self.word())
+        schema, table = "", self.word()
         if self.accept("."):
-            text += f".{quote_name(self.word())}"
+            schema, table = table, self.word()
+        text = printed_name(self.names.qualifier((schema, table)))
         if self.token.kind is Kind.USER_VARIABLE:
             text += f"@{quote_name(self.next().text)}"
         if self.at("PARTITION", "("):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+from tidemill.tidb.ddltext.cursor import printed_name
 from tidemill.tidb.ddltext.queries.expressions import Expression, Expressions, Shape
 from tidemill.tidb.ddltext.queries.hints import print_hints
 from tidemill.tidb.ddltext.queries.literals import quote_name
@@ -193,7 +194,7 @@ class Queries(Expressions):
         priority = hints = ""
         while True:
             if self.token.kind is Kind.HINT:
-                text = print_hints(self.next().text, self.mode)
+                text = print_hints(self.next().text, self.mode, self.names)
                 hints = hints or text
             elif word := self.accept_any(_PRIORITIES):
                 priority = f"{word} "
@@ -212,7 +213,7 @@ class Queries(Expressions):
     def select_field(self) -> str:
         for dots in range(3):
             if self.peek(2 * dots).upper == "*" and all(self.peek(2 * n + 1).upper == "." for n in range(dots)):
-                qualifiers = "".join(self.qualifier() for _ in range(dots))
+                qualifiers = self.qualified([self.qualifier() for _ in range(dots)])
                 self.expect("*")
                 return f"{qualifiers}*"
         text = self.expression()
@@ -220,9 +221,9 @@ class Queries(Expressions):
         return f"{text} AS {quote_name(alias)}" if alias else text
 
     def qualifier(self) -> str:
-        name = self.name()
+        name = self.identifier()
         self.expect(".")
-        return f"{name}."
+        return name
 
     def field_alias(self) -> str:
         if self.accept("AS"):
@@ -280,12 +281,15 @@ class Queries(Expressions):
         self.next()
         text = f" FOR {self.expect_any(('UPDATE', 'SHARE'))}"
         if self.accept("OF"):
-            text += f" OF {self.list_of(self.table_name)}"
+            text += f" OF {self.list_of(self.locked_table)}"
         if self.accept("NOWAIT"):
             return f"{text} NOWAIT"
         if self.accept("SKIP", "LOCKED"):
             return f"{text} SKIP LOCKED"
         return f"{text} WAIT {self.unsigned()}" if self.accept("WAIT") else text
+
+    def locked_table(self) -> str:
+        return printed_name(self.names.qualifier(self.parse_table_name()))
 
     # Windows
 
@@ -387,17 +391,20 @@ class Queries(Expressions):
         if (query := self.accept_parenthesised_query()) is not None:
             text = f"({self.printed(query)})"
             alias = self.table_alias()
-            return Source(f"{text} AS {alias}" if alias else text, is_query=True)
+            self.names.source(("", alias), alias, common=True)
+            return Source(f"{text} AS {quote_name(alias)}" if alias else text, is_query=True)
         if self.accept("("):
             joined = self.parse_table_references()
             self.expect(")")
             joined.parentheses = True
             return joined
-        text = self.table_name()
+        name, text = self.parse_table_name(), ""
+        common = not name[0] and name[1].lower() in self.common_tables
         if self.accept("PARTITION"):
             text += f" PARTITION{self.in_parentheses(self.name)}"
         if alias := self.table_alias():
-            text += f" AS {alias}"
+            text += f" AS {quote_name(alias)}"
+        text = printed_name(self.names.source(name, alias, common=common)) + text
         if self.at("AS", "OF"):
             self.expect("AS", "OF", "TIMESTAMP")
             text += f" AS OF TIMESTAMP {self.expression()}"
@@ -410,8 +417,8 @@ class Queries(Expressions):
     def table_alias(self) -> str:
         if self.at("AS") and self.peek().upper != "OF":
             self.next()
-            return self.name()
-        return self.name() if self.at_identifier() else ""
+            return self.identifier()
+        return self.identifier() if self.at_identifier() else ""
 
     def index_hint(self) -> str:
         action = self.expect_any(("USE", "IGNORE", "FORCE"))

@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("capture.spark", True), ("functions", True), ("diff", True), ("doctor", True)),
     (("changefeed", True),),
     (("server", True), ("playground", True)),
-    (("demo", True),),
+    (("demo", True), ("testing", True)),
     (("cli", True),),
 )
 

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import partial
@@ -381,6 +382,12 @@ class PlaygroundThread:
             return function(*arguments, **options)
 
         return self.run(run())
+
+    def start(self, make: Callable[[], tuple[T, Coroutine[Any, Any, None]]]) -> tuple[T, Future[None]]:
+        """Begin a coroutine on the playground's loop. `make` is called there and returns what belongs to the coroutine, and the coroutine;
+        the future ends with it."""
+        thing, coroutine = self.call(make)
+        return thing, asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def execute(self, sql: str) -> Result:
         """Run SQL, and return the result of the last statement. Raises SqlError."""

@@ -15,7 +15,7 @@ from tests.support.delivery.runs import tidemill
 from tests.support.servers.kafka import new_topic_name
 from tests.support.servers.mariadb import MariaDb
 from tidemill.config.uri import parse_sink_uri
-from tidemill.doctor import examine, machine
+from tidemill.doctor import examine, host
 from tidemill.doctor.downstream import downstream
 from tidemill.doctor.findings import Finding, Health, bad, doubtful, good, is_well, of_error
 from tidemill.doctor.place import place
@@ -53,13 +53,13 @@ def test_an_errors_hint_is_the_remedy_and_secrets_are_not_shown() -> None:
 
 def test_a_java_that_spark_does_not_run_on_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.spark.session.java_homes", lambda: [tmp_path])
-    found = of(list(machine.machine()), "java")
+    found = of(list(host.host()), "java")
     assert (found.health, "17 to 21" in found.text) == (BAD, True)
     assert "openjdk-17" in found.remedy
 
 
 def test_a_machine_that_runs_the_tests_is_well() -> None:
-    assert is_well(machine.machine())
+    assert is_well(host.host())
 
 
 # the cluster
@@ -158,7 +158,7 @@ def test_a_check_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytes
         never.wait()
         return []
 
-    monkeypatch.setattr(examine, "machine", hangs)
+    monkeypatch.setattr(examine, "host", hangs)
     found = list(examine.examine(examine.Subjects(tmp_path), limit_s=0.2))
     never.set()
     assert health(found) == {"machine": BAD, "disk of --data-dir": GOOD}

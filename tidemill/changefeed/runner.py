@@ -426,7 +426,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--spark-conf", action="append", default=[], help="NAME=VALUE: a Spark setting")
     parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch begins at most this often")
     parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
-    parser.add_argument("--skip-row", action="append", default=[], help="SCHEMA.TABLE:KEY@COMMIT_TS: a row that is left out")
+    parser.add_argument("--skip-row", action="append", default=[], help="DATABASE.TABLE:KEY@COMMIT_TS: a row that is left out")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-file", type=Path)
     return parser.parse_args(arguments)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.config.uri import SinkUri
 from tidemill.doctor.findings import Finding, bad
-from tidemill.doctor.machine import machine
+from tidemill.doctor.host import host
 from tidemill.doctor.place import place, room
 from tidemill.doctor.upstream import upstream
 
@@ -41,7 +41,7 @@ def examine(subjects: Subjects, limit_s: float = LIMIT_S) -> Iterator[Finding]:
 
 
 def _looks(subjects: Subjects) -> Iterator[tuple[str, Callable[[], Iterable[Finding]]]]:
-    yield "machine", machine
+    yield "machine", host
     yield "data-dir", lambda: [room("disk of --data-dir", subjects.data_dir)]
     if (pd := subjects.pd) is not None:
         yield "pd", lambda: asyncio.run(upstream(pd, subjects.security, subjects.start_ts))

@@ -1,4 +1,4 @@
-"""--skip-row: rows that the user leaves out because no sink can take them, named `SCHEMA.TABLE:KEY@COMMIT_TS` as in the error about them.
+"""--skip-row: rows that the user leaves out because no sink can take them, named `DATABASE.TABLE:KEY@COMMIT_TS` as in the error about them.
 
 KEY is the record key in hex. It names one change of a row; of a split update it names both halves.
 """
@@ -34,7 +34,7 @@ def parse_skip_rows(texts: Iterable[str]) -> tuple[SkipRow, ...]:
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise ConfigError(
-                f"skip-row {text!r}: expected SCHEMA.TABLE:KEY@COMMIT_TS with KEY in hex",
+                f"skip-row {text!r}: expected DATABASE.TABLE:KEY@COMMIT_TS with KEY in hex",
                 hint="The error that a row ends a changefeed with names it in this form.",
             )
         found.append(SkipRow(match[1], bytes.fromhex(match[2]), int(match[3])))

@@ -153,7 +153,7 @@ def test_text_for_people(feed: Path, capsys: pytest.CaptureFixture[str]) -> None
         line.split() == ["compression", "=", "lz4", "file", "of", "Kafka's", "record", "batches", "(default:", "none)"] for line in lines
     )
     assert any(line.startswith("warning: ") for line in lines)
-    assert lines[-1] == f"{feed}: well, with 1 warnings"
+    assert lines[-1] == f"{feed}: OK, 1 warning"
 
 
 def test_without_a_sink_only_what_the_file_sets(feed: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,8 @@ def check(
         typer.echo(line)
     for warning in together(warnings):
         typer.echo(f"warning: {warning}")
-    typer.echo(f"{file}: well{f', with {len(warnings)} warnings' if warnings else ''}")
+    count = f", {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else ""
+    typer.echo(f"{file}: OK{count}")
 
 
 _MEANINGLESS = re.compile(r"(?P<file>.*): (?P<key>\S+) has no meaning for Tidemill: (?P<why>.*)", re.DOTALL)

@@ -23,7 +23,7 @@ def command(
     log: Annotated[
         str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; its capture has to be running.")
     ],
-    table: Annotated[str, typer.Option("--table", help="DB.TABLE.")],
+    table: Annotated[str, typer.Option("--table", help="DATABASE.TABLE.")],
     wait: Annotated[int, typer.Option("--wait", min=1, help="Seconds to wait for the capture's answer.")] = 60,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until all rows are in the log.")] = False,
 ) -> None:
@@ -33,7 +33,7 @@ def command(
     changes, before all later ones. Rows that are only downstream are not removed.
     """
     if table.count(".") < 1:
-        raise typer.BadParameter("--table wants DB.TABLE")
+        raise typer.BadParameter("--table wants DATABASE.TABLE")
     reader = LogReader(log)
     _check_capture(reader)
     name = uuid.uuid4().hex[:12]

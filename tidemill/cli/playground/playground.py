@@ -43,7 +43,7 @@ def serve(
     workload: Annotated[str, typer.Option("--workload", help="mixed, bank, append, soak or none.")] = "mixed",
     rate: Annotated[float, typer.Option("--rate", help="Transactions a second; 0 is as many as possible.")] = 50.0,
     rows: Annotated[int, typer.Option("--rows", help="Rows of an ordinary transaction.")] = 4,
-    tables: Annotated[str, typer.Option("--tables", help="Only these tables of the workload: SCHEMA.TABLE,…")] = "",
+    tables: Annotated[str, typer.Option("--tables", help="Only these tables of the workload: DATABASE.TABLE,…")] = "",
     stores: Annotated[int, typer.Option("--stores", min=1, help="Number of TiKV stores.")] = 1,
     ddl_every: Annotated[int, typer.Option("--ddl-every", help="Transactions between two DDLs; 0 for no DDL.")] = 120,
     region_every: Annotated[int, typer.Option("--region-every", help="Transactions between two changes of regions; 0 for none.")] = 150,

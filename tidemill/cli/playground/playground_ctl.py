@@ -20,7 +20,7 @@ ADDRESS = "127.0.0.1:12379"
 """Where a playground listens unless it is told otherwise."""
 
 PdOption = Annotated[str, typer.Option("--pd", help="Address of the playground: HOST:PORT.")]
-TableOption = Annotated[str, typer.Option("--table", help="SCHEMA.TABLE.")]
+TableOption = Annotated[str, typer.Option("--table", help="DATABASE.TABLE.")]
 RegionOption = Annotated[int, typer.Option("--region", help="Region.")]
 StoreOption = Annotated[int, typer.Option("--store", help="Store.")]
 SecondsOption = Annotated[float, typer.Option("--seconds", help="How long it lasts.")]
@@ -96,7 +96,7 @@ def ctl_split(pd: PdOption, table: TableOption, handle: Annotated[list[int], typ
 @ctl.command("merge")
 def ctl_merge(
     pd: PdOption,
-    table: Annotated[str, typer.Option("--table", help="Merge the first two regions of SCHEMA.TABLE.")] = "",
+    table: Annotated[str, typer.Option("--table", help="Merge the first two regions of DATABASE.TABLE.")] = "",
     source: Annotated[int, typer.Option("--source", help="Region that goes.")] = 0,
     target: Annotated[int, typer.Option("--target", help="Neighbour that stays.")] = 0,
 ) -> None:

@@ -87,7 +87,7 @@ SparkConfOption = Annotated[
     list[str] | None, typer.Option("--spark-conf", help="NAME=VALUE: a Spark setting of the delivery. May be repeated.")
 ]
 SkipRowOption = Annotated[
-    list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
+    list[str] | None, typer.Option("--skip-row", help="DATABASE.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
 ]
 LogLevelOption = Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")]
 SplitTablesOption = Annotated[

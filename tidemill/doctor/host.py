@@ -16,7 +16,7 @@ FILES = 4096
 _MEMORY_GIB = 3.0
 
 
-def machine() -> Iterator[Finding]:
+def host() -> Iterator[Finding]:
     """Look at Python, Java, Spark, memory, limits and kernels."""
     yield _python()
     yield _java()

@@ -24,7 +24,7 @@ from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRou
 from tidemill.delivery.position import Position
 from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import SparkRunner
-from tidemill.spark.session import start_session, stop_session
+from tidemill.spark.session import start_context, stop_spark
 
 __all__ = ["s3_server"]
 
@@ -54,16 +54,16 @@ def test_they_are_nowhere_to_be_read(s3_server: str, tmp_path: Path) -> None:
     reader = LogReader(log)
     upstream = LogSource(reader, load_history(reader, from_ts=START), packs, router.ddl)
     user = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
-    session: Any = start_session(data / "spark.log", master="local[2]", user=user)
+    context: Any = start_context(data / "spark.log", master="local[2]", user=user)
     try:
-        command = Path(f"/proc/{session.sparkContext._gateway.proc.pid}/cmdline").read_bytes().decode()
+        command = Path(f"/proc/{context._gateway.proc.pid}/cmdline").read_bytes().decode()
         fence = Fence(reader.storage, "fences/f.json")
-        runner = SparkRunner(session.sparkContext, "g")
+        runner = SparkRunner(context, "g")
         driver = BatchDriver("f", upstream, SinkEvents(chosen, router, packs), sink, chosen.sink.text, runner, fence)
         reports: list[Any] = []
         assert deliver_all(driver, log, Position(START), world.end, reports.append)
     finally:
-        stop_session(session)
+        stop_spark(context)
         sink.close()
     assert sum(report.stats.rows for report in reports) > 0
     assert "org.apache.spark" in command

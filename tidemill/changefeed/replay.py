@@ -150,8 +150,8 @@ def _spark(
 ) -> SparkRunner:
     """Start Spark, to be stopped at the end."""
     from tidemill.spark.jobs import SparkRunner
-    from tidemill.spark.session import start_session, stop_session
+    from tidemill.spark.session import start_context, stop_spark
 
-    session: Any = start_session(folder / "spark.log", master=master, name=f"tidemill replay {feed}", user=spark_conf)
-    stack.callback(stop_session, session)
-    return SparkRunner(session.sparkContext, f"tidemill-{feed}", stop=stop)
+    context: Any = start_context(folder / "spark.log", master=master, name=f"tidemill replay {feed}", user=spark_conf)
+    stack.callback(stop_spark, context)
+    return SparkRunner(context, f"tidemill-{feed}", stop=stop)

@@ -223,9 +223,9 @@ class Runner:
         log.info("starting Spark")
 
         def begin() -> Any:
-            from tidemill.spark.session import start_session
+            from tidemill.spark.session import start_context
 
-            return start_session(log_file, master=options.master, name=f"tidemill {options.changefeed}", user=options.spark_conf)
+            return start_context(log_file, master=options.master, name=f"tidemill {options.changefeed}", user=options.spark_conf)
 
         def opened() -> JobRunner:
             from tidemill.spark.jobs import SparkRunner
@@ -244,15 +244,21 @@ class Runner:
         clock = self._clock(batches)
         with ExitStack() as stack:
             heads = heads_of(stack, batches.reader, clock, self._stop)
-            self._note_begin()
             return deliver(
                 *(batches.driver, clock, heads, batches.begin),
                 target_ts=self._options.target_ts,
                 save=self._save,
                 on_pass=self._save,
                 on_away=self._note_away,
-                check=self._spark.check,
+                check=self._check_spark,
             )
+
+    def _check_spark(self) -> None:
+        """Between two batches. The start went well once Spark is up. Raises why it is not, or JobLost."""
+        assert self._spark is not None
+        self._spark.check()
+        if self._spark.is_up and not self._status.begun:
+            self._note_begin()
 
     def _clock(self, batches: Batches) -> Clock:
         return Clock(
@@ -399,7 +405,7 @@ class Runner:
         self._save_status()
 
     def _note_begin(self) -> None:
-        """The first batch is about to begin: the start went well."""
+        """The start went well."""
         self._status.begun = True
         self._save_status()
 

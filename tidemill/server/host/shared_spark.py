@@ -1,4 +1,4 @@
-"""One Spark session for all changefeeds of a host. It starts in the background, so that what is idle does not wait for it.
+"""One Spark context for all changefeeds of a host. It starts in the background, so that what is idle does not wait for it.
 
 Each changefeed has a pool of Spark's fair scheduler, so that a backlog of one leaves others their share. A task whose sink does not answer
 keeps its place until it gives up. So a master on this machine has many more places than cores, and a changefeed whose last attempt
@@ -23,7 +23,7 @@ PLACES = 64
 
 
 class SharedSpark(BackgroundSpark):
-    """The session."""
+    """The context."""
 
     def __init__(self, log_file: Path, master: str | None, user: Mapping[str, str]) -> None:
         super().__init__(self._begin)
@@ -32,12 +32,12 @@ class SharedSpark(BackgroundSpark):
         """How many tasks a changefeed runs at once, at most, where the master is on this machine."""
 
     def _begin(self) -> Any:
-        from tidemill.spark.session import start_session
+        from tidemill.spark.session import start_context
 
         local = is_in_process(self._master)
         master = f"local[{max(PLACES, 4 * self.cores)}]" if local and self._master in (None, "local") else self._master
         fair = {"spark.scheduler.mode": "FAIR"}
-        return start_session(self._log_file, master=master, name="tidemill server", user=self._user, extra=fair)
+        return start_context(self._log_file, master=master, name="tidemill server", user=self._user, extra=fair)
 
 
 class PoolRunner:

@@ -25,7 +25,7 @@ from bench.processes import TICKS
 from tidemill.changelog.log_format import Affinity
 from tidemill.delivery.work_item import TaskStats, total
 from tidemill.playground.programs.kafka_broker import KafkaBroker
-from tidemill.spark.jobs import LocalRunner
+from tidemill.spark.local import LocalRunner
 
 SINKS = ("open-protocol", "open-protocol&compression=lz4", "open-protocol&compression=zstd", "canal-json&enable-tidb-extension=true")
 

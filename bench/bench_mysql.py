@@ -38,7 +38,7 @@ from tidemill.delivery.work_item import TaskStats, total
 from tidemill.demo.session import Delivery, Upstream
 from tidemill.playground.programs.mariadb import MariaDbServer
 from tidemill.spark.jobs import SparkRunner
-from tidemill.spark.session import start_session, stop_session
+from tidemill.spark.session import start_session, stop_spark
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.show import create_table
 
@@ -104,7 +104,7 @@ def measure(kind: str, server: MariaDbServer, options: argparse.Namespace, param
         make_log(folder / "log", shape, corpus=corpus)
         create_tables(server, corpus)
         session: Any = start_session(folder / "spark.log", master=f"local[{options.tasks}]")
-        stack.callback(stop_session, session)
+        stack.callback(stop_spark, session)
         runner = SparkRunner(session.sparkContext, "bench")
         made = delivery(stack, folder / "log", f"{server.uri}?{parameters}", "default", runner, folder)
         at = made.reader.start_ts

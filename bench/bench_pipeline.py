@@ -36,7 +36,8 @@ from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.delivery.work_item import TaskStats, total
 from tidemill.sinks.spec import open_driver_sink
-from tidemill.spark.jobs import LocalRunner, SparkRunner
+from tidemill.spark.jobs import SparkRunner
+from tidemill.spark.local import LocalRunner
 
 TICDC_NS = {"narrow": 10_500, "mixed": 21_500}
 WARM_UP = 25

@@ -43,7 +43,6 @@ from tidemill.sinks.canal.store.position import Position
 from tidemill.sinks.storage import parts
 from tidemill.sinks.storage.driver import _Plan
 from tidemill.sinks.storage.store import LocalStore
-from tidemill.spark.query import offset_of
 
 HOSTILE = [
     *("null", "[]", "{}", "[7]", "[[1]]", "5", "-1", "1.5", "1e999", "-1e999", "NaN", str(2**70), "9" * 5000, "true", "false", '""'),
@@ -278,19 +277,6 @@ def _error_of(kind: File, path: Path) -> str:
         str(error).encode()  # no halves of surrogates: a terminal can show it
         return error.message
     return ""
-
-
-@pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("text", ["{}", '{{"ts": {}}}', '{{"ts": 5, "parts": {}}}', '{{"ts": 5, "parts": [{}]}}'])
-def test_an_offset_of_spark_with_anything_in_it_is_named(tmp_path: Path, text: str, hostile: str) -> None:
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_text('v1\n{"a": 1}\n' + text.format(hostile))
-    said = ""
-    try:
-        assert offset_of(tmp_path, 0).ts in (5, 7)
-    except ValueError as error:
-        said = str(error)
-    assert not said or said.startswith("offset 0 cannot be read")
 
 
 def test_one_error_names_file_field_and_what_to_do() -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.changelog.logs import START, Change, changes_of, write_segment
-from tests.support.delivery.deliveries import batch_driver, settings
+from tests.support.delivery.deliveries import batch_driver, clock_of, settings
 from tests.support.delivery.feeds import PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.replay import replay
@@ -25,8 +25,7 @@ from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs import log_source
 from tidemill.delivery.position import Position, end_of, levelled, ranges_of
 from tidemill.errors import ConfigError
-from tidemill.spark.jobs import LocalRunner
-from tidemill.spark.offset_source import OffsetReader
+from tidemill.spark.local import LocalRunner
 
 PARTS = 3
 Make = Callable[[str], BatchDriver]
@@ -85,14 +84,14 @@ def test_partitions_that_stand_still_hold_back_no_others(make: Make, tmp_path: P
     def barrier_above(ts: int) -> int:
         return next((barrier for barrier in switches if barrier > ts), world.end)
 
-    driver, clock = make(log), OffsetReader(log, Position(START), 0, 0, by_table=True)
+    driver, clock = make(log), clock_of(log, Position(START), by_table=True)
     delivered, batch, ahead = Position(START), 0, 0
     while delivered != Position(world.end):
         for p in range(PARTS):
             if p != stuck or min(heads[:p] + heads[p + 1 :]) >= barrier_above(delivered.ts) or rng.random() < 0.02:
                 heads[p] = min(world.end, heads[p] + rng.randrange(40))
                 set_head(log, f"rows/{p}", heads[p])
-        end = Position.from_dict(clock.latestOffset(delivered.to_dict()))
+        end = clock.next(delivered)
         assert end.covers(delivered)
         assert all(end.at(p) <= heads[p] for p in range(PARTS))
         if end == delivered:
@@ -116,9 +115,8 @@ def test_a_partition_that_is_stuck_keeps_back_its_own_tables_alone(make: Make, t
     half = sorted(c.commit_ts for c in world.rows)[len(world.rows) // 2]
     stuck = PARTITIONED % PARTS
     set_head(log, f"rows/{stuck}", half)
-    whole, by_table = (OffsetReader(log, Position(START), 0, 0, by_table=by).latestOffset() for by in (False, True))
-    assert Position.from_dict(whole).furthest <= half
-    end = Position.from_dict(by_table)
+    whole, end = (clock_of(log, Position(START), by_table=by).next(Position(START)) for by in (False, True))
+    assert whole.furthest <= half
     assert (end.ts, end.at(stuck), end.furthest) == (half, half, world.end + 1)
     driver = make(log)
     driver.run(0, START, half, ranges_of(Position(START), end))
@@ -150,12 +148,12 @@ def test_a_feed_goes_back_to_one_ts(tmp_path: Path) -> None:
     third = sorted(c.commit_ts for c in world.rows)[len(world.rows) // 3]
     set_head(log, "rows/0", third)
     begin = Position.of([third - 10, world.end])
-    clock = OffsetReader(log, begin, 0, 0)
-    end = Position.from_dict(clock.latestOffset())
+    clock = clock_of(log, begin)
+    end = clock.next(begin)
     assert end == Position.of([third, world.end])
-    assert Position.from_dict(clock.latestOffset(end.to_dict())) == end
+    assert clock.next(end) == end
     set_head(log, "rows/0", world.end)
-    assert Position.from_dict(clock.latestOffset(end.to_dict())).ts > third
+    assert clock.next(end).ts > third
 
 
 def test_the_batch_that_was_under_way_is_run_over_its_ranges(tmp_path: Path) -> None:
@@ -163,7 +161,7 @@ def test_the_batch_that_was_under_way_is_run_over_its_ranges(tmp_path: Path) -> 
     log = world.log(tmp_path / "log", partitions=2, segments=4)
     commits = sorted({c.commit_ts for c in world.rows})
     begin, planned = Position.of([commits[3], commits[9]]), Position.of([commits[5], commits[12]])
-    assert Position.from_dict(OffsetReader(log, begin, 0, 0, planned, by_table=True).latestOffset()) == planned
+    assert clock_of(log, begin, first_end=planned, by_table=True).next(begin) == planned
     fence = Fence.at(tmp_path / "f")
     fence.advance(begin.ts, planned.ts, ranges_of(begin, planned))
     after = Fence.at(tmp_path / "f")
@@ -221,7 +219,7 @@ def test_a_log_that_grows_under_a_running_changefeed(make: Make, tmp_path: Path,
     for folder in heads:
         set_head(log, folder, START)
     set_head(log, "schema", switch)  # no folder passes it before log.json says what follows
-    driver, clock = make(log), OffsetReader(log, Position(START), 0, 0, by_table=by_table)
+    driver, clock = make(log), clock_of(log, Position(START), by_table=by_table)
     delivered, batch, grown = Position(START), 0, False
     while delivered != Position(world.end):
         for folder in heads:
@@ -236,7 +234,7 @@ def test_a_log_that_grows_under_a_running_changefeed(make: Make, tmp_path: Path,
             )
             set_head(log, "schema", world.end)
             heads["rows/2"], grown = switch, True
-        end = Position.from_dict(clock.latestOffset(delivered.to_dict()))
+        end = clock.next(delivered)
         if end == delivered:
             continue
         assert delivered.ts >= switch or end.furthest <= switch

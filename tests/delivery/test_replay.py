@@ -47,7 +47,7 @@ def no_small_batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Divide even the smallest batch, and run its items here."""
     monkeypatch.setattr(plan, "SMALL_BYTES", -1)
     from tidemill.changefeed import replay as module
-    from tidemill.spark.jobs import LocalRunner
+    from tidemill.spark.local import LocalRunner
 
     def local(*_: object) -> LocalRunner:
         runner = LocalRunner()

@@ -27,7 +27,7 @@ from tidemill.spark import executors
 from tidemill.spark import jobs as runners
 from tidemill.spark.executors import Executors, NoExecutor
 from tidemill.spark.jobs import SparkRunner, run_partition
-from tidemill.spark.session import stop_session
+from tidemill.spark.session import stop_spark
 
 
 def item(number: int, pack: str = "p") -> WorkItem:
@@ -232,4 +232,4 @@ def test_the_end_of_a_session_whose_java_is_gone_hides_nothing(error: Exception)
             raise error
 
     session: Any = Session()
-    stop_session(session)
+    stop_spark(session)

@@ -8,7 +8,8 @@ import pytest
 
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskResult, TaskStats, WorkItem
-from tidemill.spark.jobs import EitherRunner, cause_of
+from tidemill.spark.jobs import cause_of
+from tidemill.spark.local import EitherRunner
 
 
 class Noting:

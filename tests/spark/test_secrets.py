@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow.fs
 import pytest
 
 from tests.support.changelog.logs import START
+from tests.support.delivery.deliveries import deliver_all
 from tests.support.delivery.feeds import World
 from tests.support.servers.s3 import filesystem, make_bucket, s3_server
 from tidemill.changelog.history import load_history
@@ -21,10 +21,10 @@ from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_source import LogSource
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.position import Position
 from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import SparkRunner
-from tidemill.spark.query import Changefeed
-from tidemill.spark.session import start_session, stop_session
+from tidemill.spark.session import start_context, stop_spark
 
 __all__ = ["s3_server"]
 
@@ -54,26 +54,21 @@ def test_they_are_nowhere_to_be_read(s3_server: str, tmp_path: Path) -> None:
     reader = LogReader(log)
     upstream = LogSource(reader, load_history(reader, from_ts=START), packs, router.ddl)
     user = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
-    session: Any = start_session(data / "spark.log", master="local[2]", user=user)
+    context: Any = start_context(data / "spark.log", master="local[2]", user=user)
     try:
-        command = Path(f"/proc/{session.sparkContext._gateway.proc.pid}/cmdline").read_bytes().decode()
+        command = Path(f"/proc/{context._gateway.proc.pid}/cmdline").read_bytes().decode()
         fence = Fence(reader.storage, "fences/f.json")
-        runner = SparkRunner(session.sparkContext, "g")
+        runner = SparkRunner(context, "g")
         driver = BatchDriver("f", upstream, SinkEvents(chosen, router, packs), sink, chosen.sink.text, runner, fence)
         reports: list[Any] = []
-        feed = Changefeed(
-            session, driver, log=log, checkpoint_folder=data / "spark", start_ts=START, delivered=None, target_ts=world.end,
-            trigger_ms=0, on_report=reports.append,
-        )  # fmt: skip
-        assert feed.run()
+        assert deliver_all(driver, log, Position(START), world.end, reports.append)
     finally:
-        stop_session(session)
+        stop_spark(context)
         sink.close()
     assert sum(report.stats.rows for report in reports) > 0
     assert "org.apache.spark" in command
     assert SECRET not in command
     holders = [p for p in tmp_path.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
-    assert [p.name for p in holders] == ["log.url"]
-    assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600
+    assert holders == []
     logs = [p for p in events.rglob("*") if p.is_file() and b"SparkListener" in p.read_bytes()]
     assert logs, "the event log is on"

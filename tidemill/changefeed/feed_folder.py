@@ -10,7 +10,7 @@ canal.json       how the server of a canal:// sink is doing; may be lost
 delivery.json    how the delivery is doing, after each batch; may be lost. `tidemill run` makes status.json from it
 schemas.jsonl    schema ids from the schema registry; may be lost
 lock             held by the process that delivers; run.lock by the supervisor
-packs/, spark/, spark.log; capture/: the capture's own
+packs/, spark.log; capture/: the capture's own
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -102,9 +103,11 @@ class FeedFolder:
     def packs(self) -> Path:
         return self.path / "packs"
 
-    @property
-    def spark(self) -> Path:
-        return self.path / "spark"
+    def drop_old_files(self) -> None:
+        """Remove what an earlier version of Tidemill kept here besides the checkpoint, for a streaming query of Spark's."""
+        for name in ("spark", *(found.name for found in self.path.glob("spark.broken-*"))):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        (self.path / "log.url").unlink(missing_ok=True)
 
     @property
     def spark_log(self) -> Path:

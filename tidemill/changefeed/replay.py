@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill.changelog import log_format
 from tidemill.changelog.files.bounds import first_ts, within
@@ -26,8 +26,11 @@ from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import StartTsOutOfLog, redact
 from tidemill.process.places import is_in_process
-from tidemill.spark.jobs import EitherRunner, SparkRunner
+from tidemill.spark.local import EitherRunner
 from tidemill.tso import describe
+
+if TYPE_CHECKING:
+    from tidemill.spark.jobs import SparkRunner
 
 RETRY = RetryPolicy(total_s=60)
 
@@ -146,8 +149,9 @@ def _spark(
     stack: ExitStack, folder: Path, master: str | None, feed: str, spark_conf: Mapping[str, str] | None, stop: threading.Event
 ) -> SparkRunner:
     """Start Spark, to be stopped at the end."""
-    from tidemill.spark.session import start_session, stop_session
+    from tidemill.spark.jobs import SparkRunner
+    from tidemill.spark.session import start_context, stop_spark
 
-    session: Any = start_session(folder / "spark.log", master=master, name=f"tidemill replay {feed}", user=spark_conf)
-    stack.callback(stop_session, session)
-    return SparkRunner(session.sparkContext, f"tidemill-{feed}", stop=stop)
+    context: Any = start_context(folder / "spark.log", master=master, name=f"tidemill replay {feed}", user=spark_conf)
+    stack.callback(stop_spark, context)
+    return SparkRunner(context, f"tidemill-{feed}", stop=stop)

@@ -1,8 +1,8 @@
 """The driver of one changefeed, a process: `python -m tidemill.changefeed.runner …`. `tidemill run` starts and supervises it.
 
-It waits for the log, checks the settings against those of the first start, and delivers with a Structured Streaming query. It ends with 0
-after SIGTERM or SIGINT (at the end of the batch) and when the target ts is reached. After an error it prints `Error CODE: …` and ends
-with 1.
+It waits for the log, checks the settings against those of the first start, and delivers one batch after the other while Spark starts beside
+it. It ends with 0 after SIGTERM or SIGINT (at the end of the batch) and when the target ts is reached. After an error it prints
+`Error CODE: …` and ends with 1.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ from tidemill.config.file import ChangefeedConfig, load_config
 from tidemill.config.uri import with_store
 from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.build import Delivery
+from tidemill.delivery.clock import Clock
 from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_heads import heads_of
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.loop import deliver
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.batch_machine import under_way
 from tidemill.delivery.machine.failures import Stopped
@@ -62,6 +65,8 @@ from tidemill.protocols.spec import load
 from tidemill.rules.skip import SkipRow, parse_skip_rows
 from tidemill.sinks.base import HasBrokers
 from tidemill.spark import settings as spark_settings
+from tidemill.spark.background import BackgroundSpark
+from tidemill.spark.local import EarlyRunner
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
@@ -127,7 +132,7 @@ class Runner:
         self._next_warning_at = 0.0
         self._timings: Callable[[], dict[str, Any]] = dict
         self._brokers: Callable[[], list[dict[str, Any]]] = list
-        self._session: Any = None
+        self._spark: BackgroundSpark | None = None
 
     def run(self) -> None:
         """Deliver until a stop is asked for or the target is reached. Raises the error that ended the changefeed."""
@@ -136,6 +141,7 @@ class Runner:
             stack.callback(self._folder.unlock)
             try:
                 with storage_errors(str(self._folder.path)):
+                    self._folder.drop_old_files()
                     self._deliver(stack)
             except Stopped:
                 log.info("stopped")
@@ -181,7 +187,7 @@ class Runner:
         history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at)))
         source = delivery.source(reader, history, packs)
         if delivery.schemas is not None:
-            packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported before Spark starts
+            packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported at the start
         fence = Fence(reader.storage, f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}", floor=patient(folder.last_epoch))
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on no earlier driver can go on, wherever it runs
@@ -212,39 +218,59 @@ class Runner:
         return LogReader(self._options.log)
 
     def _job_runner(self, stack: ExitStack) -> JobRunner:
-        """What runs the batches' tasks: a Spark session of this process."""
-        from tidemill.spark.jobs import SparkRunner
-        from tidemill.spark.session import start_session, stop_session
-
+        """What runs the batches' tasks: a Spark session of this process, which starts in the background."""
         options, log_file = self._options, self._folder.spark_log
         log.info("starting Spark")
-        name = f"tidemill {options.changefeed}"
-        self._session = start_session(log_file, master=options.master, name=name, user=options.spark_conf)
-        stack.callback(stop_session, self._session)
-        return SparkRunner(self._session.sparkContext, f"tidemill-{options.changefeed}", stop=self._stop, tell=self._note_failure)
+
+        def begin() -> Any:
+            from tidemill.spark.session import start_context
+
+            return start_context(log_file, master=options.master, name=f"tidemill {options.changefeed}", user=options.spark_conf)
+
+        def opened() -> JobRunner:
+            from tidemill.spark.jobs import SparkRunner
+
+            context = spark.context(self._stop)
+            return SparkRunner(context, f"tidemill-{options.changefeed}", stop=self._stop, tell=self._note_failure)
+
+        spark = self._spark = BackgroundSpark(begin)
+        spark.start()
+        stack.callback(spark.stop)
+        return EarlyRunner(spark, opened, self._stop)
 
     def _run_batches(self, batches: Batches) -> bool:
-        """Deliver until the target is reached (True) or a stop is asked for (False), by a Structured Streaming query."""
-        from tidemill.spark.query import Changefeed
+        """Deliver until the target is reached (True) or a stop is asked for (False)."""
+        assert self._spark is not None
+        clock = self._clock(batches)
+        with ExitStack() as stack:
+            heads = heads_of(stack, batches.reader, clock, self._stop)
+            return deliver(
+                *(batches.driver, clock, heads, batches.begin),
+                target_ts=self._options.target_ts,
+                save=self._save,
+                on_pass=self._save,
+                on_away=self._note_away,
+                check=self._check_spark,
+            )
 
-        changefeed = Changefeed(
-            self._session,
-            batches.driver,
-            log=self._options.log,
-            checkpoint_folder=self._folder.spark,
-            start_ts=batches.begin.ts,
-            delivered=batches.begin,
+    def _check_spark(self) -> None:
+        """Between two batches. The start went well once Spark is up. Raises why it is not, or JobLost."""
+        assert self._spark is not None
+        self._spark.check()
+        if self._spark.is_up and not self._status.begun:
+            self._note_begin()
+
+    def _clock(self, batches: Batches) -> Clock:
+        return Clock(
+            batches.reader,
+            batches.history,
+            batches.begin,
             target_ts=self._options.target_ts,
-            trigger_ms=batches.trigger_ms,
-            on_report=self._save,
-            planned=batches.fence.planned,
-            planned_ranges=batches.fence.planned_ranges,
+            trigger_s=batches.trigger_ms / 1000,
+            first_end=batches.first_end,
             by_table=self._options.config.by_table,
-            check_storage=self._check_storage,
             sync_point_every_ms=batches.sync_point_every_ms,
         )
-        self._note_begin()
-        return changefeed.run()
 
     def _forget_refused(self) -> None:
         """If the schema registry had refused something, a person may have changed it there: forget what is remembered of the registry."""
@@ -253,7 +279,7 @@ class Runner:
             self._folder.schemas.unlink(missing_ok=True)
 
     def _check_reachable(self, delivery: Delivery, *, first: bool) -> None:
-        """Find out before Spark starts whether the sink refuses anything. If it is away, wait for it, but not at the very first start.
+        """Find out at the start whether the sink refuses anything. If it is away, wait for it, but not at the very first start.
         Raises Stopped."""
 
         def meet() -> None:
@@ -360,15 +386,12 @@ class Runner:
         except (LogUnavailable, DiskLow) as error:
             log.debug("the log is not told of the checkpoint: %s", error.message)
 
-    def _check_storage(self) -> None:
-        """While no batch comes: find out whether the log's storage is away."""
-        try:
-            log_exists(self._options.log)
-        except LogUnavailable as error:
-            if time.monotonic() >= self._next_storage_warning_at:
-                self._next_storage_warning_at = time.monotonic() + TELL_EVERY_S
-                log.warning("the log's storage is away and is looked for until it is back: %s", error.message)
-            self._note_failure(error)
+    def _note_away(self, error: LogUnavailable) -> None:
+        """The log's storage is away, between two batches."""
+        if time.monotonic() >= self._next_storage_warning_at:
+            self._next_storage_warning_at = time.monotonic() + TELL_EVERY_S
+            log.warning("the log's storage is away and is looked for until it is back: %s", error.message)
+        self._note_failure(error)
 
     def _note_failure(self, error: TidemillError) -> None:
         """The threads that look at the log's storage and at executors may report a failure after the end: then it does not count."""
@@ -382,7 +405,7 @@ class Runner:
         self._save_status()
 
     def _note_begin(self) -> None:
-        """Spark is up and the first batch is about to begin: the start went well."""
+        """The start went well."""
         self._status.begun = True
         self._save_status()
 

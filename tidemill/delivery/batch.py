@@ -352,7 +352,8 @@ class BatchDriver:
             "sink": self.sink_uri,
             "fence": self.fence.place,
         }
-        parallelism = 1 if self.one_task else self.runner.parallelism
+        # The runner may wait for Spark: it is asked only if it matters.
+        parallelism = 1 if self.one_task or plan.is_small(inputs) else self.runner.parallelism
         if self.by_commit_ts:
             samples = self.source.samples(attempt.from_ts, attempt.to_ts) if parallelism > 1 else []
             return time_plan.work_items(inputs, samples, parallelism, **given)

@@ -1,5 +1,4 @@
-"""The clock of a changefeed: where its next batch ends, by the heads of the log. It runs in the process that delivers, or for a Structured
-Streaming query in a Python process of Spark's own (`spark.offset_source`).
+"""The clock of a changefeed: where its next batch ends, by the heads of the log.
 
 Where a batch ends depends on the log alone, and the fence keeps the end of a batch that is under way: a batch that is begun again after a
 crash ends where it should.

@@ -58,13 +58,15 @@ def deliver(
     save: Callable[[Report], None],
     on_pass: Callable[[Report], None] = lambda report: None,
     on_away: Callable[[LogUnavailable], None] = lambda error: None,
+    check: Callable[[], None] = lambda: None,
 ) -> bool:
     """Deliver from `begin` until the target is reached (True) or the driver's stop event is set (False). `on_pass`: called for an empty
-    interval, whose end need not be durable. `on_away`: called when the log's storage cannot be reached. Raises what ended a batch."""
+    interval, whose end need not be durable. `on_away`: called when the log's storage cannot be reached. `check`: called between batches;
+    raises what ends the delivery. Raises what ended a batch."""
     driver.keep_checkpoint(begin, target_ts, save)
     passed = Passed()
     try:
-        _deliver(driver, clock, heads, begin, passed, on_pass, on_away)
+        _deliver(driver, clock, heads, begin, passed, on_pass, on_away, check)
     except Stopped:
         return driver.reached
     if passed.report is not None:
@@ -80,9 +82,11 @@ def _deliver(
     passed: Passed,
     on_pass: Callable[[Report], None],
     on_away: Callable[[LogUnavailable], None],
+    check: Callable[[], None],
 ) -> None:
     number, away_s = 0, 0.0
     while not driver.reached and not driver.over and not driver.stop.is_set():
+        check()
         at = driver.delivered or begin
         try:
             end = clock.next(at)

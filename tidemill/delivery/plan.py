@@ -87,6 +87,11 @@ def end_by_size(inputs: Iterable[PartitionInput], limit_ts: int, max_bytes: int 
     return limit_ts
 
 
+def is_small(inputs: Iterable[PartitionInput]) -> bool:
+    """Whether a batch is one item, however many could run at once."""
+    return sum(one.bytes for one in inputs) <= SMALL_BYTES
+
+
 def splits(inputs: Sequence[PartitionInput], parallelism: int, targets: int) -> list[Split]:
     """How a batch is divided among at most about `parallelism` items.
 
@@ -181,7 +186,7 @@ def work_items(
     chains = {one.partition: one.chains for one in inputs}
     ranges = {one.partition: one.range or (from_ts, to_ts) for one in inputs}
     apart = any(one.range is not None for one in inputs)
-    small = sum(one.bytes for one in inputs) <= SMALL_BYTES
+    small = is_small(inputs)
     return [
         WorkItem(
             feed=feed,

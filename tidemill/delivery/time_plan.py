@@ -63,7 +63,7 @@ def work_items(
         return []
     if any(partition_input.range is not None for partition_input in busy):
         raise BrokenPlan("log partitions with ranges of their own have no order over all tables")
-    small = sum(partition_input.bytes for partition_input in busy) <= plan.SMALL_BYTES
+    small = plan.is_small(busy)
     places = cuts(samples, from_ts, to_ts, 1 if small else parallelism)
     bounds = list(pairwise(places))
     check(bounds, from_ts, to_ts)

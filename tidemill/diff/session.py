@@ -205,9 +205,9 @@ def _folded(table: DiffTable) -> tuple[str, str]:
 
 
 def _session(stack: ExitStack, master: str | None) -> Any:
-    from tidemill.spark.session import start_session, stop_session
+    from tidemill.spark.session import start_context, stop_spark
 
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-diff-")))
-    session: Any = start_session(folder / "spark.log", master=master, name="tidemill diff")
-    stack.callback(stop_session, session)
-    return session.sparkContext
+    context: Any = start_context(folder / "spark.log", master=master, name="tidemill diff")
+    stack.callback(stop_spark, context)
+    return context

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tidemill.protocols.avro.spec import AVRO
-from tidemill.protocols.canal.spec import CANAL
-from tidemill.protocols.canal_json.spec import CANAL_JSON
-from tidemill.protocols.csv.spec import CSV
-from tidemill.protocols.debezium.spec import DEBEZIUM
-from tidemill.protocols.open.spec import OPEN
 from tidemill.protocols.options import MessageFormat
-from tidemill.protocols.simple.spec import SIMPLE
 from tidemill.protocols.spec import ProtocolSpec
+from tidemill.protocols.specs.avro import AVRO
+from tidemill.protocols.specs.canal import CANAL
+from tidemill.protocols.specs.canal_json import CANAL_JSON
+from tidemill.protocols.specs.csv import CSV
+from tidemill.protocols.specs.debezium import DEBEZIUM
+from tidemill.protocols.specs.open import OPEN
+from tidemill.protocols.specs.simple import SIMPLE
 
 PROTOCOLS: dict[MessageFormat, ProtocolSpec] = {spec.format: spec for spec in (OPEN, CANAL, CANAL_JSON, CSV, SIMPLE, AVRO, DEBEZIUM)}
 

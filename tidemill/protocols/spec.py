@@ -1,4 +1,5 @@
-"""`ProtocolSpec`: all that the rest of Tidemill knows of a protocol. Each protocol's folder has one; `protocols/all.py` lists them.
+"""`ProtocolSpec`: all that the rest of Tidemill knows of a protocol. Each is a module of `protocols/specs`;
+`protocols/all.py` lists them.
 
 Encoders, decoders and references are named as `module:name` and loaded on first use. So a worker loads the kernels of one protocol only,
 and a protocol may name kernels, which are in a layer above.

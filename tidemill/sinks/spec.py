@@ -111,6 +111,11 @@ def open_task_sink(uri: str) -> TaskSink:
     return spec_of(parsed).task_sink(parsed)
 
 
+def forget_task_sinks() -> None:
+    """Close this process's task sinks: it runs no more items for a while."""
+    open_task_sink.cache_clear()
+
+
 def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
     """Return the driver sink. `fresh`: replace the output of an earlier delivery (`tidemill replay`) instead of continuing it."""
     parsed = parse_sink_uri(uri)

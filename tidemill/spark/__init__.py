@@ -1,6 +1,6 @@
-"""What is Spark's own: the session, the streaming query and its offset source, the jobs of a batch; and column functions for users.
+"""What is Spark's own: the session, the jobs of a batch, the executors; and column functions for users.
 
-In: a change log and settings. Out: batches that were delivered. Read `query.py` first.
+In: the work items of a batch. Out: what each of them delivered. Read `jobs.py` first, then `local.py` for what needs no job.
 
 The column functions (`column_functions.py`, and a module for each protocol) turn messages into rows, in Arrow batches:
 

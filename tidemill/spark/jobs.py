@@ -1,9 +1,8 @@
-"""Where work items run: as one Spark job, or in the driver itself."""
+"""Where work items run: as one Spark job. `local.py` has those that run in the driver itself."""
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import socket
 import threading
@@ -121,38 +120,6 @@ class SparkRunner:
                 self._packs[name] = self._context.broadcast(data)
         job = partial(run_partition, packs=self._packs, version=metadata.version("tidemill"))
         return [replace(item, pack=table_pack.name_of(item.pack)) for item in items], job
-
-
-class LocalRunner:
-    """Runs items in this process, one after the other."""
-
-    parallelism = 1
-
-    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
-        return [run.run(item) for item in items]
-
-
-class EitherRunner:
-    """Runs a batch that is one small item in this process, and any other by Spark. Spark is started for the first of these."""
-
-    def __init__(self, start: Callable[[], SparkRunner], parallelism: int | None) -> None:
-        """`parallelism`: as the user set it; None: Spark's, or before Spark is started the number of this machine's cores."""
-        self._start, self._wanted = start, parallelism
-        self._spark: SparkRunner | None = None
-        self._local = LocalRunner()
-
-    @property
-    def parallelism(self) -> int:
-        if self._wanted is not None or self._spark is None:
-            return self._wanted or os.cpu_count() or 1
-        return self._spark.parallelism
-
-    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
-        if len(items) == 1 and items[0].small:
-            return self._local.run(items)
-        if self._spark is None:
-            self._spark = self._start()
-        return self._spark.run(items)
 
 
 def cause_of(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Starts and stops the Spark session of a changefeed: its settings, its Java, and the file that its output goes to."""
+"""Starts and stops Spark in a process: its settings, its Java, and the file that its output goes to.
+
+Deliveries need a SparkContext only. A SparkSession loads Spark SQL in Java, which takes more than the rest of the start.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,16 @@ from tidemill.errors import SparkUnavailable, TidemillError, redact
 from tidemill.process.children import SAFE_PATH
 from tidemill.process.places import check_master_reachable, host_for, is_in_process
 from tidemill.spark import settings
+from tidemill.spark.java.archive import with_archive
 from tidemill.spark.start import cause_of_start
 
 log = logging.getLogger(__name__)
 
 NEEDED_JAVA = (17, 21)
 """The first and the last Java that Spark 4.2 runs on. Tidemill is tested with the first."""
+
+LAUNCHER, LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of the Java that Spark's scripts start only to print the command line of the other one."""
 
 TOLD_AFTER_S, TOLD_EVERY_S = 45.0, 60.0
 
@@ -83,7 +90,12 @@ def find_java() -> Path:
     return min(fitting)[1]
 
 
-def start_session(
+def start_session(log_file: Path, **given: Any) -> SparkSession:
+    """A new Spark session, for what reads or writes DataFrames. Arguments and errors are those of `start_context`."""
+    return SparkSession(start_context(log_file, **given))
+
+
+def start_context(
     log_file: Path,
     *,
     master: str | None = None,
@@ -92,9 +104,9 @@ def start_session(
     defaults: dict[str, str] | None = None,
     user: Mapping[str, str] | None = None,
     host: str | None = None,
-) -> SparkSession:
-    """A new Spark session. What Java prints goes to `log_file`. For settings see `spark.settings.settings`; `extra` are those that this
-    session needs. `host`: where a cluster's executors reach this process; by default the address from which this process reaches the
+) -> SparkContext:
+    """A new Spark context. What Java prints goes to `log_file`. For settings see `spark.settings.settings`; `extra` are those that this
+    use needs. `host`: where a cluster's executors reach this process; by default the address from which this process reaches the
     master. On a cluster PYSPARK_PYTHON may say which Python the executors run. Raises NoJava, ConfigError, SparkUnavailable."""
     if SparkContext._active_spark_context is None:  # else the new session would keep the settings of the old one's Java
         SparkContext._gateway = SparkContext._jvm = None
@@ -102,7 +114,9 @@ def start_session(
     here = host or host_for(master)
     places = {"spark.driver.host": here, "spark.driver.bindAddress": here}
     conf.setAll([*settings.settings(master, extra, user=user, preferred={**places, **(defaults or {})}).items()])
-    environment = {"JAVA_HOME": str(find_java()), "PYSPARK_DRIVER_PYTHON": sys.executable, **SAFE_PATH}
+    java = find_java()
+    environment = {"JAVA_HOME": str(java), "PYSPARK_DRIVER_PYTHON": sys.executable, **SAFE_PATH, **with_archive(java, os.environ)}
+    environment[LAUNCHER] = os.environ.get(LAUNCHER, LAUNCHER_OPTIONS)
     if is_in_process(master) or not os.environ.get("PYSPARK_PYTHON"):
         environment["PYSPARK_PYTHON"] = sys.executable
     environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", here)
@@ -123,7 +137,7 @@ def start_session(
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own cancels all jobs in the middle
     context.setLogLevel("WARN")
-    return SparkSession(context)
+    return context
 
 
 @contextmanager
@@ -159,9 +173,9 @@ def _told_while_it_starts(master: str) -> Iterator[None]:
         over.set()
 
 
-def stop_session(session: SparkSession) -> None:
-    """Stop a session, even if its Java is gone."""
+def stop_spark(spark: SparkSession | SparkContext) -> None:
+    """Stop Spark, even if its Java is gone."""
     try:
-        session.stop()
+        spark.stop()
     except (Py4JError, PySparkException, OSError) as error:
-        log.debug("the session did not stop as asked: %s", error)
+        log.debug("Spark did not stop as asked: %s", error)

@@ -23,12 +23,6 @@ DEFAULTS = {
     "spark.locality.wait": "0s",
     # A cancelled task's worker dies after 0.65 s instead of 2.7 s.
     "spark.python.task.killTimeout": "0s",
-    # Spark's default manager forks `readlink` and `chmod` about twenty times a batch.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    # How often an idle query asks the clock; Spark's 10 ms cost more than they gain.
-    "spark.sql.streaming.pollingDelay": "50",
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     # An executor's Python takes no module from the folder that it runs in, see `process.children`.

@@ -34,7 +34,7 @@ def several_items(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Divide even the smallest batch by every few rows, run its items here, in small chunks."""
     from tidemill.changefeed import replay as module
     from tidemill.delivery.inputs import log_source
-    from tidemill.spark.jobs import LocalRunner
+    from tidemill.spark.local import LocalRunner
 
     def local(*_: object) -> LocalRunner:
         runner = LocalRunner()

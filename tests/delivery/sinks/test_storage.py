@@ -31,7 +31,7 @@ DATE = "2026"  # of START
 def several_items(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Divide even the smallest batch, run its items here, in small chunks."""
     from tidemill.changefeed import replay as module
-    from tidemill.spark.jobs import LocalRunner
+    from tidemill.spark.local import LocalRunner
 
     def local(*_: object) -> LocalRunner:
         runner = LocalRunner()

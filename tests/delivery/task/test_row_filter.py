@@ -49,7 +49,7 @@ from tidemill.rules.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.rules.event_filter import RowFilter
 from tidemill.rules.selectors import without
 from tidemill.sinks.spec import open_driver_sink
-from tidemill.spark.jobs import LocalRunner
+from tidemill.spark.local import LocalRunner
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.rows.write import encode_row_v2

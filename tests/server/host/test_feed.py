@@ -27,7 +27,7 @@ from tidemill.server.host.feed import HostedFeed, Shared
 from tidemill.server.host.messages import parse
 from tidemill.server.host.shared_log import SharedLog
 from tidemill.server.host.shared_spark import SharedSpark
-from tidemill.spark.jobs import LocalRunner
+from tidemill.spark.local import LocalRunner
 from tidemill.tso import compose
 
 pytestmark = pytest.mark.slow

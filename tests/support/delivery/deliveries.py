@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC
 from pathlib import Path
 
@@ -14,11 +14,16 @@ from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config
 from tidemill.delivery.batch import BatchDriver, JobRunner
+from tidemill.delivery.clock import Clock
 from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_heads import heads_of
 from tidemill.delivery.inputs.log_source import LogSource
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.loop import deliver
+from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.retry import RetryPolicy
+from tidemill.delivery.position import Position
 from tidemill.sinks.spec import open_driver_sink
 
 
@@ -51,3 +56,22 @@ def batch_driver(
         yield BatchDriver("f", source, events, sink, chosen.sink.text, runner, fence, retry or RetryPolicy(), stop=threading.Event())
     finally:
         sink.close()
+
+
+def clock_of(
+    log: str, begin: Position, *, target_ts: int = 0, trigger_ms: int = 0, first_end: Position | None = None, by_table: bool = False
+) -> Clock:
+    """A clock on a log, as that of a changefeed which begins there."""
+    reader = LogReader(log)
+    history = load_history(reader, from_ts=begin.ts)
+    return Clock(reader, history, begin, target_ts=target_ts, trigger_s=trigger_ms / 1000, first_end=first_end, by_table=by_table)
+
+
+def deliver_all(
+    driver: BatchDriver, log: str, begin: Position, target_ts: int, save: Callable[[Report], None], *, by_table: bool = False
+) -> bool:
+    """Deliver as a changefeed does, up to the target (True) or until the driver's stop (False)."""
+    clock = clock_of(log, begin, target_ts=target_ts, by_table=by_table)
+    with ExitStack() as stack:
+        heads = heads_of(stack, LogReader(log), clock, driver.stop)
+        return deliver(driver, clock, heads, begin, target_ts=target_ts, save=save, on_pass=save)

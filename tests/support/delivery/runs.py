@@ -104,7 +104,7 @@ def _role(process: psutil.Process) -> str:
     for mark, role in (("changefeed.runner", "driver"), ("cli.main capture", "capture"), ("tidemill.spark.worker_daemon", "worker")):
         if mark in text:
             return role
-    return "clock" if "python_streaming_source_runner" in text else "other"
+    return "other"
 
 
 def gone(processes_: Iterable[psutil.Process], within_s: float = 60.0) -> list[psutil.Process]:

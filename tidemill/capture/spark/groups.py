@@ -99,9 +99,9 @@ def run(credentials: Credentials, options: argparse.Namespace, kills: Kills) -> 
 
 
 def _run(credentials: Credentials, options: argparse.Namespace, kills: Kills, stack: ExitStack) -> None:
-    from tidemill.spark.session import start_session, stop_session
+    from tidemill.spark.session import start_context, stop_spark
 
-    session: Any = start_session(
+    context: Any = start_context(
         options.scratch / "groups-spark.log",
         master=with_retries(options.master, FAILURES),
         name="tidemill capture",
@@ -109,8 +109,7 @@ def _run(credentials: Credentials, options: argparse.Namespace, kills: Kills, st
         defaults=sizes(options.groups, options.memory_quota),
         host=credentials.host,
     )
-    stack.callback(stop_session, session)
-    context = session.sparkContext
+    stack.callback(stop_spark, context)
     kills.context = context._jsc.sc()
     _log.info("Spark at %s runs %d groups as tasks (%s)", options.master, options.groups, context.applicationId)
     work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, credentials, options.job, options.log_level)

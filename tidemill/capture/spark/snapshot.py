@@ -97,7 +97,7 @@ def _load(loop: asyncio.AbstractEventLoop, upstream: Upstream, location: str, co
 
 def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none") -> int:
     """Read the parts missing at `ts`; return the number of rows. Raises the error of a part, JobLost."""
-    from tidemill.spark.session import start_session, stop_session
+    from tidemill.spark.session import start_context, stop_spark
 
     storage = open_storage(location)
     plan = read_plan(storage, ts)
@@ -109,11 +109,11 @@ def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scra
         return 0
     log.info("reading %d parts of %d tables at %s", len(todo), len(plan.tables), tso.describe(ts))
     with ExitStack() as stack:
-        session: Any = start_session(scratch / "load-spark.log", master=master, name=f"tidemill load {ts}")
-        stack.callback(stop_session, session)
+        context: Any = start_context(scratch / "load-spark.log", master=master, name=f"tidemill load {ts}")
+        stack.callback(stop_spark, context)
         work = partial(load_parts, upstream, location, compression)
         try:
-            outcomes: list[Outcome] = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(work).collect()
+            outcomes: list[Outcome] = context.parallelize(todo, len(todo)).mapPartitions(work).collect()
         except OSError as error:
             raise JobLost(f"Spark's Java process is gone: {error}") from error
         except (Py4JError, PySparkException) as error:

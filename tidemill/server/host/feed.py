@@ -1,5 +1,5 @@
 """One changefeed in the delivery host, in a thread of its own: as `changefeed.runner` runs it in a process of its own, but with the log and
-the Spark session of the host, and with a loop in the place of a Structured Streaming query.
+the Spark session of the host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tidemill.changefeed.runner import Batches, Options, Runner
 from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.batch import JobRunner
-from tidemill.delivery.clock import Clock
 from tidemill.delivery.loop import deliver
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.failures import Stopped
@@ -136,22 +135,9 @@ class HostedFeed(Runner):
         waiter = self._waiter = Waiter(batches.reader)
         batches.reader.waits(waiter)
         try:
-            clock = Clock(
-                batches.reader,
-                batches.history,
-                batches.begin,
-                target_ts=self._options.target_ts,
-                trigger_s=batches.trigger_ms / 1000,
-                first_end=batches.first_end,
-                by_table=self._options.config.by_table,
-                sync_point_every_ms=batches.sync_point_every_ms,
-            )
             self._note_begin()
             return deliver(
-                batches.driver,
-                clock,
-                waiter,
-                batches.begin,
+                *(batches.driver, self._clock(batches), waiter, batches.begin),
                 target_ts=self._options.target_ts,
                 save=self._save,
                 on_pass=self._passed,

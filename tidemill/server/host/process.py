@@ -22,7 +22,6 @@ from typing import Any
 from tidemill import logs
 from tidemill.changefeed.feed_folder import FeedFolder, FeedLocked
 from tidemill.changefeed.runner import LOG_VARIABLE, Options
-from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import MalformedMessage, TidemillError, redact
 from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
@@ -62,9 +61,10 @@ class Host:
             moved = {feed.feed: figures for feed in [*self._feeds.values()] if (figures := feed.figures()) is not None}
             if moved:
                 self._say(progress(moved))
-            self._error = self._error or self._spark.error
-            if self._spark.is_lost():
-                self._error = JobLost("Spark's Java process is gone")
+            try:
+                self._spark.check()
+            except TidemillError as error:
+                self._error = self._error or error
             if self._error is not None:
                 break
         self.over.set()

@@ -17,8 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from tidemill.delivery.inputs.log_heads import REMOTE_POLL_S, Pace
 from tidemill.errors import ConfigError, LogUnavailable, SchemaChanged
-from tidemill.spark.offset_source import REMOTE_POLL_S, Pace
 from tidemill.spark.source.filters import Pushed, push
 from tidemill.spark.source.frame import TableFrame, digest, schema_of
 from tidemill.spark.source.options import Kind, Options, Policy, parse_options

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidemill import logs, tso
+from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.changes import changes, refused, with_secrets
 from tidemill.changefeed.preflight import check_sink_reachable
 from tidemill.changefeed.states import State
@@ -37,7 +38,7 @@ from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.feeds import Feed, FeedFiles, due, time_of
-from tidemill.server.host.messages import command, figures_in, parse
+from tidemill.server.host.messages import Figures, command, figures_in, parse
 from tidemill.server.life import Do
 from tidemill.server.processes import Processes
 from tidemill.server.settings import FeedSettings
@@ -654,6 +655,15 @@ class Manager:
             for name, feed in sorted(self._feeds.items())
         }
         return {"processes": [dict(one) for one in self._processes.seen()], "changefeeds": feeds}
+
+    def figures(self) -> Mapping[str, Figures]:
+        return {name: feed.figures for name, feed in self._feeds.items()}
+
+    def capture_status(self) -> CaptureStatus:
+        return capture_status(self._options.data_dir / "capture")
+
+    def processes(self) -> Sequence[Mapping[str, object]]:
+        return self._processes.seen()
 
     def samples(self) -> Iterable[Sample]:
         yield from with_ticdc_names(feed_samples(self._feeds.values(), time.time()))

@@ -29,8 +29,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.states import State
 from tidemill.metrics.samples import Sample
+from tidemill.server.host.messages import Figures
 
 DEFAULT_NAMESPACE = "default"
 """The only namespace. TiCDC calls it keyspace since 8.5; both words mean this."""
@@ -362,6 +364,17 @@ class ChangefeedService(Protocol):
 
     async def debug_info(self) -> Mapping[str, Any]:
         """What a developer asks for: processes, changefeeds, the capture's status. No secrets."""
+
+    # ---- what the page shows besides: at once, without asking the cluster
+
+    def figures(self) -> Mapping[str, Figures]:
+        """How far each changefeed is, with its counters."""
+
+    def capture_status(self) -> CaptureStatus:
+        """What the capture last wrote about itself."""
+
+    def processes(self) -> Sequence[Mapping[str, object]]:
+        """The server's processes: name, pid (None: it does not run), restarts, last_error (code and message, or None)."""
 
     def samples(self) -> Iterable[Sample]:
         """Metrics for /metrics (`tidemill.metrics.samples.exposition`)."""

@@ -134,4 +134,4 @@ def command(
     tokens = Tokens(auth_file) if auth_file is not None else None
     upstream = Upstream(addresses, security_of(addresses, ca, cert, key))
     with locked(options.data_dir):
-        asyncio.run(serve(options, commands, addr, upstream, certificates, tokens))
+        asyncio.run(serve(options, commands, addr, upstream, certificates, tokens, log_file))

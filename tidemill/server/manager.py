@@ -35,6 +35,7 @@ from tidemill.config.uri import SinkUri
 from tidemill.errors import ClusterMismatch, ConfigError, LogError, MalformedMessage, StartTsOutOfLog, TidemillError, redact
 from tidemill.metrics.samples import Sample
 from tidemill.metrics.ticdc import with_ticdc_names
+from tidemill.rules.skip import parse_skip_rows
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.feeds import Feed, FeedFiles, due, time_of
@@ -463,9 +464,16 @@ class Manager:
         await self._written(feed)
 
     async def resume(
-        self, changefeed_id: str, *, overwrite_checkpoint_ts: int | None = None, namespace: str = s.DEFAULT_NAMESPACE
+        self,
+        changefeed_id: str,
+        *,
+        overwrite_checkpoint_ts: int | None = None,
+        skip_rows: Sequence[str] = (),
+        namespace: str = s.DEFAULT_NAMESPACE,
     ) -> s.ChangefeedInfo:
         feed = self._feed(changefeed_id, namespace)
+        if skip_rows:
+            await self._skip_rows(feed, skip_rows)
         ts = overwrite_checkpoint_ts or 0
         if ts:
             await self._overwrite(feed, ts)
@@ -492,6 +500,22 @@ class Manager:
         async with self._writing[feed.id]:
             await asyncio.to_thread(self._files.overwrite, feed, ts)
         log.warning("the checkpoint of changefeed %s is overwritten: it is %s now", feed.id, tso.describe(ts))
+
+    async def _skip_rows(self, feed: Feed, rows: Sequence[str]) -> None:
+        try:
+            parse_skip_rows(rows)
+        except ConfigError as error:
+            raise e.InvalidParameter(error.message, hint=error.hint) from error
+        if feed.life.state is State.NORMAL:
+            raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before it is told to leave out rows.")
+        if feed.life.state is not State.STOPPED:
+            self._do(feed, feed.life.paused())
+        if not await self._until_idle(feed):
+            raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
+        settings = replace(feed.settings, skip_rows=tuple(dict.fromkeys((*feed.settings.skip_rows, *rows))))
+        await self._write(feed.id, lambda: self._files.save(settings, self._location))
+        feed.settings = settings
+        log.warning("changefeed %s leaves out %s", feed.id, ", ".join(rows))
 
     async def _written(self, feed: Feed) -> None:
         """Return when all that was to be written of it is written."""

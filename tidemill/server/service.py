@@ -295,12 +295,20 @@ class ChangefeedService(Protocol):
         """Stop it at the end of its batch: state stopped. One that is stopped stays so. Raises UpdateRefused for a finished one."""
 
     async def resume(
-        self, changefeed_id: str, *, overwrite_checkpoint_ts: int | None = None, namespace: str = DEFAULT_NAMESPACE
+        self,
+        changefeed_id: str,
+        *,
+        overwrite_checkpoint_ts: int | None = None,
+        skip_rows: Sequence[str] = (),
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> ChangefeedInfo:
         """Start a stopped, failed, finished or waiting (warning) one: state normal. One that is normal stays so.
 
         `overwrite_checkpoint_ts`: go on from there instead of the checkpoint, ahead or back; 0 or None: from the checkpoint. What lies
-        between is skipped, or delivered again. Raises StartTsBeforeLog if the log does not hold it, CheckpointInFuture."""
+        between is skipped, or delivered again. Raises StartTsBeforeLog if the log does not hold it, CheckpointInFuture.
+
+        `skip_rows`: rows to leave out from now on, as the error about them names them (`tidemill.rules.skip`). Raises InvalidParameter,
+        and UpdateRefused while it is normal: a changefeed that runs does not read its settings."""
 
     async def remove(self, changefeed_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> ChangefeedInfo:
         """Stop and forget it. Returns what it was, with state removed. What it delivered stays."""

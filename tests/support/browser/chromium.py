@@ -19,6 +19,7 @@ from tests.support.delivery.runs import await_that
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ANSWER_S = PATIENCE_S = 20.0
 MISSING = "there is no Chromium on this machine: apt-get install chromium (or TIDEMILL_CHROMIUM=PATH)"
+_CODES = {"Escape": 27, "Enter": 13, "/": 191, "?": 191}
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"),
     *("--remote-debugging-pipe", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-extensions", "--lang=en-US"),
@@ -141,8 +142,9 @@ class Page:
     def key(self, key: str) -> None:
         """Press a key where the focus is."""
         text = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
-        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
-        self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
+        code = _CODES.get(key, ord(key[0].upper()))
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def type(self, text: str) -> None:
         """Type into the element that has the focus."""

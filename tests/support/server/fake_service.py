@@ -140,9 +140,14 @@ class FakeService:
         self._to(changefeed_id, Event.PAUSED)
 
     async def resume(
-        self, changefeed_id: str, *, overwrite_checkpoint_ts: int | None = None, namespace: str = s.DEFAULT_NAMESPACE
+        self,
+        changefeed_id: str,
+        *,
+        overwrite_checkpoint_ts: int | None = None,
+        skip_rows: Sequence[str] = (),
+        namespace: str = s.DEFAULT_NAMESPACE,
     ) -> s.ChangefeedInfo:
-        self._called("resume", overwrite_checkpoint_ts)
+        self._called("resume", skip_rows or overwrite_checkpoint_ts)
         if overwrite_checkpoint_ts is not None and overwrite_checkpoint_ts > self.now:
             raise e.CheckpointInFuture(f"the overwrite-checkpoint-ts {overwrite_checkpoint_ts} must be smaller than current TSO")
         info = replace(self._to(changefeed_id, Event.RESUMED), error=None)

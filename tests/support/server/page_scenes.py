@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ from tidemill.tso import compose, describe, when
 
 HTML = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>&amp;\'"'
 """Text that a page must show as it is."""
-ROW = "shop.orders:7480000000000000685f728000000000000011@467000000000000007"
+KEY = "7480000000000000685f728000000000000011"
+ROW = f"shop.orders:{KEY}@467000000000000007"
 
 _SINKS = (
     "kafka://xxxxx@kafka-1:9092,kafka-2:9092/orders?protocol=open-protocol&partition-num=6",
@@ -40,10 +42,27 @@ def info(
     ts = now_ts(lag)
     config = {"filter": {"rules": ["shop.*", "!shop.log_lines"]}, "sink": {"protocol": "open-protocol"}}
     return s.ChangefeedInfo(
-        upstream_id=7_300_000_000_000_000_001, namespace="default", id=name, sink_uri=sink, create_time=datetime.now(UTC) - timedelta(days=3), start_ts=ts - 1, target_ts=0,
-        admin_job_type=0, sort_engine=s.SORT_ENGINE, config=config, state=state, error=error, error_history=(), creator_version="0.1.0", resolved_ts=now_ts(0.8), checkpoint_ts=ts,
-        checkpoint_time=when(ts), task_status=(s.TaskStatus("capture-one", (104, 106)),), given_config=config, **more,
-    )  # fmt: skip
+        upstream_id=7_300_000_000_000_000_001,
+        namespace="default",
+        id=name,
+        sink_uri=sink,
+        create_time=datetime.now(UTC) - timedelta(days=3),
+        start_ts=ts - 1,
+        target_ts=0,
+        admin_job_type=0,
+        sort_engine=s.SORT_ENGINE,
+        config=config,
+        state=state,
+        error=error,
+        error_history=(),
+        creator_version="0.1.0",
+        resolved_ts=now_ts(0.8),
+        checkpoint_ts=ts,
+        checkpoint_time=when(ts),
+        task_status=(s.TaskStatus("capture-one", (104, 106)),),
+        given_config=config,
+        **more,
+    )
 
 
 def failure(code: str, message: str, hint: str) -> s.RunningError:
@@ -56,7 +75,7 @@ def mixed() -> list[s.ChangefeedInfo]:
     away = failure("TM:ErrSinkUnavailable", "kafka-2:9092: connection refused", "Start the broker. The batch is tried again by itself.")
     wrong = failure(
         "TM:ErrUnsupportedValue",
-        "row of shop.orders (id 17, key 7480000000000000685f728000000000000011, start_ts 467000000000000001, commit_ts 467000000000000007): a date of year 0 has no Avro form",
+        f"row of shop.orders (id 17, key {KEY}, start_ts 467000000000000001, commit_ts 467000000000000007): year 0 has no form in Avro",
         f"Change the row, or the column's type; --skip-row '{ROW}' goes on without this row",
     )
     return [
@@ -73,35 +92,69 @@ def mixed() -> list[s.ChangefeedInfo]:
 def healthy_capture() -> CaptureStatus:
     heads = [now_ts(0.8), now_ts(0.9), now_ts(0.7), now_ts(0.8)]
     return CaptureStatus(
-        state="running", pid=4242, cluster_id="7300000000000000001", log="s3://cdc/log", start_ts=now_ts(90000), resolved_ts=min(heads), resolved_time=describe(min(heads)), heads=heads,
-        tables=118, regions={"live": 3480, "scanning": 2}, rows=93_221_100, segments=18220, waiting_bytes=3_400_000, memory_bytes=81_000_000, counted_since=time.time() - 86000,
-        gc_safe_point=now_ts(90), updated=time.time(),
-    )  # fmt: skip
+        state="running",
+        pid=4242,
+        cluster_id="7300000000000000001",
+        log="s3://cdc/log",
+        start_ts=now_ts(90000),
+        resolved_ts=min(heads),
+        resolved_time=describe(min(heads)),
+        heads=heads,
+        tables=118,
+        regions={"live": 3480, "scanning": 2},
+        rows=93_221_100,
+        segments=18220,
+        waiting_bytes=3_400_000,
+        memory_bytes=81_000_000,
+        counted_since=time.time() - 86000,
+        gc_safe_point=now_ts(90),
+        updated=time.time(),
+    )
 
 
 def held_capture() -> CaptureStatus:
     """A lock holds one table, a store does not answer for another."""
     at = now_ts(340)
     where: dict[str, Any] = {
-        "partition": 1, "seconds": 334.0, "since": "2026-11-24T10:00:00+00:00", "resolved_ts": at, "resolved_time": describe(at), "table": "shop.orders", "start_key": "74", "end_key": "75",
-        "phase": "live", "region": 4711, "store": 3, "store_address": "tikv-3:20160", "cause": "lock",
-        "lock": {"start_ts": now_ts(345), "key": "7480000000000000685f7280000000000000ff", "primary": "7480000000000000685f728000000000000001", "table": "shop.orders", "ttl_ms": 3000},
-    }  # fmt: skip
+        "partition": 1,
+        "seconds": 334.0,
+        "since": "2026-11-24T10:00:00+00:00",
+        "resolved_ts": at,
+        "resolved_time": describe(at),
+        "table": "shop.orders",
+        "start_key": "74",
+        "end_key": "75",
+        "phase": "live",
+        "region": 4711,
+        "store": 3,
+        "store_address": "tikv-3:20160",
+        "cause": "lock",
+        "lock": {
+            "start_ts": now_ts(345),
+            "key": "7480000000000000685f7280000000000000ff",
+            "primary": "7480000000000000685f728000000000000001",
+            "table": "shop.orders",
+            "ttl_ms": 3000,
+        },
+    }
     away = {
         **{k: v for k, v in where.items() if k not in ("lock", "region", "store", "store_address")},
-        
-            "table": "shop.items",
-            "cause": "not subscribed",
-            "last_error": "store 5 cannot be reached: connection refused",
-            "seconds": 61.0
-        ,
+        "table": "shop.items",
+        "cause": "not subscribed",
+        "last_error": "store 5 cannot be reached: connection refused",
+        "seconds": 61.0,
     }
     found = healthy_capture()
     heads = [found.heads[0], at, found.heads[2], found.heads[3]]
     return replace(
-        found, heads=heads, resolved_ts=at, resolved_time=describe(at), holding=where, stuck=[{k: v for k, v in where.items() if k != "partition"}],
+        found,
+        heads=heads,
+        resolved_ts=at,
+        resolved_time=describe(at),
+        holding=where,
+        stuck=[{k: v for k, v in where.items() if k != "partition"}],
         held_tables=[{**where, "behind_s": 340.0, "ranges": 3}, {**away, "behind_s": 61.0, "ranges": 1}],
-    )  # fmt: skip
+    )
 
 
 def many(count: int) -> list[s.ChangefeedInfo]:
@@ -111,9 +164,10 @@ def many(count: int) -> list[s.ChangefeedInfo]:
 LINES = (
     "[2026/11/24 10:31:02.101 +00:00] [INFO] [server.manager] the server has 7 changefeeds",
     "[2026/11/24 10:31:03.551 +00:00] [INFO] [delivery] [orders][server.host.feed] the first batch begins at 467000000000000001",
-    "[2026/11/24 10:31:09.001 +00:00] [WARN] [delivery] [orders-eu][delivery.driver] batch 411 failed and is tried again in 4 s: TM:ErrSinkUnavailable: kafka-2:9092: connection refused",
+    "[2026/11/24 10:31:09.001 +00:00] [WARN] [delivery] [orders-eu][delivery.driver] batch 411 failed and is tried again in 4 s: "
+    "TM:ErrSinkUnavailable: kafka-2:9092: connection refused",
     "[2026/11/24 10:31:14.220 +00:00] [ERROR] [server.manager] changefeed items-avro is in state failed: TM:ErrUnsupportedValue",
-    "[2026/11/24 10:31:15.000 +00:00] [WARN] [capture] [capture.tikv.watchdog] region 4711 at store 3 tikv-3:20160 of shop.orders is locked for 330 s",
+    "[2026/11/24 10:31:15.000 +00:00] [WARN] [capture] [capture.tikv.watchdog] region 4711 at store 3 of shop.orders is locked for 330 s",
 )
 
 
@@ -142,6 +196,4 @@ def _point(one: s.ChangefeedInfo, number: int, i: int) -> Point:
 
 def as_json(watch: Watch) -> Mapping[str, Any]:
     """The overview, at once."""
-    import asyncio
-
     return asyncio.run(watch.overview())

@@ -26,9 +26,8 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
-    "X-Content-Type-Options": "nosniff",
 }
-"""Of every file. Scripts and styles come from this server alone, none is inline, and no script can make HTML of a text."""
+"""Of every file, besides what the API's answers have. Scripts and styles come from this server alone, none is inline, and no script can make HTML of a text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,23 @@ def command(
     status_addr: Annotated[
         str | None, typer.Option("--status-addr", help="Ask a running process: the HOST:PORT of its --status-addr.")
     ] = None,
+    addr: Annotated[
+        str | None, typer.Option("--addr", "--server", help="Ask a `tidemill server`: its HOST:PORT, or http://…, https://….")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option("--ca", help="PEM file with the CA of the server at --addr.")] = None,
+    cert: Annotated[Path | None, typer.Option("--cert", help="PEM file with a client certificate for --addr.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="PEM file with the key of --cert.")] = None,
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
 ) -> None:
     """Show how far a capture is, and which region, store, lock or table holds its resolved ts back, since when.
 
-    For a `tidemill run` also: what the changefeed has delivered, its state, its error, and how to resume it.
+    For a `tidemill run` also: what the changefeed has delivered, its state, its error, and how to resume it. For a server (--addr): its
+    changefeeds, its capture and what is wrong, as on its web page and in `tidemill top`.
     """
+    if addr is not None:
+        _of_server(addr, (ca, cert, key), form(output, as_json))
+        return
     status = _ask(status_addr) if status_addr else _read(log, data_dir, changefeed_id)
     if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(status, indent=2))
@@ -75,6 +85,16 @@ def command(
         console.print(line, markup=False)
     if stuck is not None:
         console.print(stuck)
+
+
+def _of_server(addr: str, tls: tuple[Path | None, Path | None, Path | None], how: Output) -> None:
+    from tidemill.cli.changefeeds.top import print_frame, status_of
+
+    told = status_of(addr, tls)
+    if how is Output.JSON:
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        print_frame(told)
 
 
 def _folder(data_dir: Path, changefeed_id: str | None) -> Path:

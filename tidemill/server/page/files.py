@@ -27,7 +27,8 @@ HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
-"""Of every file, besides what the API's answers have. Scripts and styles come from this server alone, none is inline, and no script can make HTML of a text."""
+"""Of every file, besides what the API's answers have. Scripts and styles come from this server alone, none is inline, and no script can
+make HTML of a text."""
 
 
 @dataclass(frozen=True, slots=True)

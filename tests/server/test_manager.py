@@ -19,7 +19,9 @@ from tidemill.server import errors as e
 from tidemill.server import manager
 from tidemill.server import service as s
 from tidemill.server.host.messages import Figures, progress, report
+from tidemill.server.host.process import Host
 from tidemill.server.manager import Manager, ServerOptions
+from tidemill.server.settings import FeedSettings
 from tidemill.tso import compose
 
 NOW = compose(1_764_000_000_000)
@@ -264,6 +266,42 @@ def test_the_checkpoint_is_overwritten_only_between_two_runs(tmp_path: Path) -> 
             assert world.processes.last("start")["run"] == 2
             kept = json.loads((tmp_path / "data/changefeeds/f/checkpoint.json").read_text())
             assert kept["checkpoint_ts"] == START + 100
+
+    run(work())
+
+
+def test_rows_are_left_out_from_the_next_run_on(tmp_path: Path) -> None:
+    one, two = (f"shop.t:748000000000000001@{ts}" for ts in (470000000000000001, 470000000000000002))
+
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            resume = world.manager.resume
+            with pytest.raises(e.UpdateRefused, match="is normal"):
+                await resume("f", skip_rows=[one])
+            world.says("ended", how="failed", code="TM:ErrMalformedRow", message="a row", retryable=False, trouble_since=None)
+            with pytest.raises(e.InvalidParameter, match="expected"):
+                await resume("f", skip_rows=["shop.t"])
+            assert (await resume("f", skip_rows=[one])).state is State.NORMAL
+            assert world.processes.last("start")["run"] == 2
+            world.says("ended", how="failed", code="TM:ErrMalformedRow", message="a row", retryable=False, trouble_since=None)
+            await resume("f", skip_rows=[one, two])
+            settings = FeedSettings.load(tmp_path / "data/changefeeds/f")
+            assert settings.skip_rows == (one, two)
+            host = Host(str(tmp_path / "log"), tmp_path / "data", None, trigger_ms=1000, retry_s=1.0)  # type: ignore[arg-type]
+            assert [str(row) for row in host._options(settings, retries=False).skip_rows] == [one, two]
+
+    run(work())
+
+
+def test_what_the_page_shows_besides(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            world.moves(START + 5, rows=3)
+            assert world.manager.figures()["f"].rows == 3
+            assert world.manager.capture_status().updated == 0
+            assert world.manager.processes() == []
 
     run(work())
 

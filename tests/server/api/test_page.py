@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def test_nothing_comes_from_other_hosts_and_nothing_is_inline() -> None:
         ), path
     assert not re.search(r"url\(|@import|https?://", (STATIC / "style.css").read_text())
     assert "http" not in re.sub(r'xmlns="[^"]*"', "", (STATIC / "icon.svg").read_text())
+
+
+def test_the_wheel_has_every_file_of_the_page() -> None:
+    """Setuptools takes the files that a pattern of package-data names."""
+    settings = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["tidemill"]
+    package = STATIC.parents[2]
+    found = {path.relative_to(package) for pattern in patterns for path in package.glob(pattern)}
+    assert {path.relative_to(package) for path in STATIC.iterdir()} <= found
 
 
 def test_each_module_that_is_imported_is_served_and_each_id_is_in_the_page() -> None:

@@ -8,7 +8,7 @@ import { FeedTable } from "./feeds.js";
 import { Log } from "./log.js";
 
 const EVERY_MS = 2000;
-const LAGS_EVERY_MS = 30000;
+const LAGS_EVERY_MS = 10000;
 const STATES = ["normal", "warning", "failed", "stopped", "finished"];
 
 let now = null; // the last overview
@@ -130,7 +130,7 @@ function tiles(found) {
   const tile = (name, value, kind = "") => el("div", { class: "tile" }, el("div", { class: "soft" }, name), el("div", { class: `value ${kind}` }, value));
   byId("tiles").replaceChildren(
     el("div", { class: "tile" }, el("div", { class: "soft" }, "Changefeeds"), el("div", { class: "counts" }, found.changefeeds.length ? counts : "none")),
-    tile("Highest checkpoint lag of those that run", duration(slowest), lagClass(slowest)),
+    tile("Highest checkpoint lag", duration(slowest), lagClass(slowest)),
     tile("Resolved ts lag of the log", duration(found.capture.resolved_lag_s), lagClass(found.capture.resolved_lag_s)),
     tile("Rows/s, all changefeeds", rate(rows)),
     tile("Tables, regions captured", `${count(found.capture.tables)}, ${count(Object.values(found.capture.regions).reduce((sum, n) => sum + n, 0))}`),

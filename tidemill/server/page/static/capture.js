@@ -46,8 +46,8 @@ function heldTable(title, rows) {
   return el("div", {}, el("h3", {}, `${title} (${rows.length})`), el("div", { class: "scroll" }, el("table", { class: "held" }, el("thead", {}, head), el("tbody", {}, lines))));
 }
 
-export function fact(name, value, title) {
-  return el("div", { class: "fact", title }, el("span", { class: "soft" }, name), el("span", {}, value));
+export function fact(name, value, title, kind = "") {
+  return el("div", { class: `fact ${kind}`, title }, el("span", { class: "soft" }, name), el("span", {}, value));
 }
 
 export function captureCard(capture) {
@@ -65,11 +65,11 @@ export function captureCard(capture) {
     fact("Locks resolved", count(capture.locks_resolved)),
     capture.parts_to_read ? fact("Parts of tables to load", count(capture.parts_to_read)) : null,
     capture.growth ? fact("Layout", capture.growth) : null,
-    fact("Log", el("span", { class: "break" }, capture.log || "–")),
+    fact("Log", el("span", { class: "break" }, capture.log || "–"), "", "wide"),
   );
   const found = [facts];
   if (capture.partitions.length > 1) {
-    const most = Math.max(...capture.partitions.map((one) => one.lag_s ?? 0), 1);
+    const most = Math.max(...capture.partitions.map((one) => one.lag_s ?? 0), 10);
     const bars = capture.partitions.map((one) => {
       const width = Math.max(1, (100 * (one.lag_s ?? 0)) / most).toFixed(1);
       const bar = svg("svg", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "all", width: 100, height: 6 }), svg("rect", { width, height: 6 }));

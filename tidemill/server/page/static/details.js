@@ -122,7 +122,7 @@ export class Details {
       feed.target_ts ? fact("Target ts", feed.target_ts) : null,
       fact("Created", moment(feed.created_at)),
       feed.holds_log_until ? fact("Log kept until", moment(feed.holds_log_until)) : null,
-      fact("Sink", el("span", { class: "break" }, feed.sink_uri)),
+      fact("Sink", el("span", { class: "break" }, feed.sink_uri), "", "wide"),
     ];
     this.facts.replaceChildren(...facts.filter(Boolean));
     this.part("config", [feed.warnings, feed.config], () => [

@@ -54,7 +54,7 @@ def test_resume_without_a_row(cli: Cli) -> None:
     row = "shop.t:748000000000000001@470000000000000001"
     assert cli.ok("changefeed", "resume", "orders", "--skip-row", row) == "changefeed orders goes on\n"
     assert ("resume", (row,)) in cli.service.calls
-    assert "expected SCHEMA.TABLE:KEY@COMMIT_TS" in cli("changefeed", "resume", "orders", "--skip-row", "shop.t")[2]
+    assert "expected DATABASE.TABLE:KEY@COMMIT_TS" in cli("changefeed", "resume", "orders", "--skip-row", "shop.t")[2]
 
 
 def test_resume(cli: Cli) -> None:

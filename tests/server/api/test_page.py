@@ -177,7 +177,7 @@ def test_a_file_becomes_the_apis_json_and_a_time_a_tso(page: Api) -> None:
         ({"config": "[filter]\nrulez = []\n"}, "did you mean `rules`"),
         ({"config": "x = " + "[" * 2000 + "]" * 2000}, "not TOML"),
         ({"start_ts": "yesterday"}, "start-ts: timestamp 'yesterday' is not understood"),
-        ({"skip_rows": ["shop.orders"]}, "expected SCHEMA.TABLE:KEY@COMMIT_TS"),
+        ({"skip_rows": ["shop.orders"]}, "expected DATABASE.TABLE:KEY@COMMIT_TS"),
         ({"start_ts": "1" * 65}, "at most 64 characters"),
     ],
 )

@@ -93,7 +93,7 @@ export function skip(feed) {
   const named = NAMED_ROW.exec(feed.error?.hint ?? "")?.[1] ?? "";
   const row = el("input", { type: "radio", name: "what", value: "row", checked: named !== "" });
   const ts = el("input", { type: "radio", name: "what", value: "ts", checked: named === "" });
-  const which = text({ value: named, placeholder: "SCHEMA.TABLE:KEY@COMMIT_TS" });
+  const which = text({ value: named, placeholder: "DATABASE.TABLE:KEY@COMMIT_TS" });
   const where = text({ placeholder: "now, -10m, 2026-11-24T10:00:00Z, or a TSO" });
   const typed = text({ placeholder: feed.id });
   const wanted = () => (row.checked ? which.value.trim() : where.value.trim());

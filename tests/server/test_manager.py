@@ -71,10 +71,11 @@ class FakeProcesses:
     told: list[dict[str, Any]] = field(default_factory=list)
     capture_start: int | None = -1
     restarts: int = 0
+    level: str = ""
     heard: Callable[[bytes], None] = print
-    lost: Callable[[str], None] = print
+    lost: Callable[[str, bool], None] = print
 
-    def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+    def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str, bool], None]) -> None:
         self.heard, self.lost = heard, lost
         heard(report("up"))
 
@@ -87,6 +88,9 @@ class FakeProcesses:
 
     def restart_host(self) -> None:
         self.restarts += 1
+
+    def set_log_level(self, level: str) -> None:
+        self.level = level
 
     def trouble(self) -> str | None:
         return None
@@ -354,12 +358,58 @@ def test_a_host_that_dies_is_given_all_changefeeds_again(tmp_path: Path) -> None
         async with World(tmp_path) as world:
             await world.create("a")
             await world.create("b")
-            world.processes.lost("killed")
+            world.processes.lost("killed", True)
             assert {i.state for i in await world.manager.changefeeds()} == {State.WARNING}
             world.processes.told.clear()
             world.processes.heard(report("up"))
             assert [(one["feed"], one["run"], one["retries"]) for one in world.processes.told] == [("a", 2, True), ("b", 2, True)]
             world.processes.heard(b"nonsense\n")
             assert world.processes.restarts == 1
+
+    run(work())
+
+
+def test_one_that_kills_the_host_again_and_again_takes_the_others_down_no_more(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            for feed in ("a", "poison", "b"):
+                await world.create(feed)
+            processes, ts = world.processes, START
+
+            def host_begins() -> list[str]:
+                """It comes up; the healthy ones advance. Return what was started."""
+                nonlocal ts
+                ts += 5
+                processes.told.clear()
+                processes.heard(report("up"))
+                started = {one["feed"]: one["run"] for one in processes.told if one["do"] == "start"}
+                moved = {feed: Figures(run, ts, ts, moved_at=time.time()) for feed, run in started.items() if feed != "poison"}
+                processes.heard(progress(moved))
+                return [one["feed"] for one in processes.told if one["do"] == "start"]
+
+            processes.heard(progress({feed: Figures(1, START + 1, START + 1, moved_at=time.time()) for feed in ("a", "b")}))
+            processes.lost("killed by SIGSEGV", True)
+            assert host_begins() == ["a", "poison", "b"]
+            processes.lost("killed by SIGSEGV", True)
+            feeds = {info.id: info for info in await world.manager.changefeeds()}
+            poison = feeds["poison"]
+            assert poison.error is not None
+            assert (poison.state, poison.error.code, poison.retry_at is not None) == (State.PENDING, "TM:ErrProcessLost", True)
+            assert "while it delivered poison" in poison.error.message
+            assert host_begins() == ["a", "b"], "it waits"
+            assert {info.state for info in await world.manager.changefeeds() if info.id != "poison"} == {State.NORMAL}
+            await world.manager.resume("poison")  # a person tries it
+            assert processes.told[-1]["feed"] == "poison"
+
+    run(work())
+
+
+def test_the_log_level_reaches_both_processes(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.manager.set_log_level("info")
+            assert world.processes.level == "info"
+            with pytest.raises(e.InvalidParameter):
+                await world.manager.set_log_level("loud")
 
     run(work())

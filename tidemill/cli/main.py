@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say comes as errors of ours; also in processes started from here
     if SUPERVISED in os.environ:
-        lifeline.hold()
+        lifeline.hold(heard=lifeline.take_level)
     try:
         build(arguments)(args=arguments, prog_name="tidemill")
     except TidemillError as error:

@@ -40,10 +40,11 @@ from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.feeds import Feed, FeedFiles, due, time_of
 from tidemill.server.host.messages import Figures, command, figures_in, parse
-from tidemill.server.life import Do
+from tidemill.server.life import HOST_LOST, Do
 from tidemill.server.processes import Processes
 from tidemill.server.settings import FeedSettings
 from tidemill.server.status import capture_status, feed_samples
+from tidemill.server.suspects import Suspects
 from tidemill.server.upstream import LogSchemas, Upstream, lists_of, physical_ids
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class Manager:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._batches = 0
         self._processes = processes(lambda: self._batches)
+        self._suspects = Suspects()
         self._host_up = self._captures = False
         self._creating = asyncio.Lock()
         self._started_at = time.time()
@@ -168,16 +170,19 @@ class Manager:
         word = found.get("is")
         if word == "up":
             self._host_up = True
-            for one in self._feeds.values():
+            for one in sorted(self._feeds.values(), key=lambda feed: self._suspects.suspects(feed.id)):
                 self._do(one, one.life.host_up())
             return
         if word == "progress":
             for name, figures in figures_in(found).items():
                 self._progressed(self._feeds.get(name), figures)
+            self._start_suspect()
             return
         feed = self._feeds.get(str(found.get("feed")))
         if feed is None or found.get("run") != feed.life.run:
             return
+        if word in ("erred", "ended"):
+            self._suspects.spoke(feed.id)
         if word == "erred":
             feed.life.erred(found["code"], found["message"], time.time())
         elif word == "ended":
@@ -187,6 +192,7 @@ class Manager:
         if feed is None or figures.run != feed.life.run:
             return
         feed.figures = figures
+        self._suspects.advanced(feed.id)
         self._batches += 1
         if feed.life.advanced(figures.moved_at):
             self._save_state(feed)
@@ -215,11 +221,26 @@ class Manager:
         self._save_state(feed)
         self._do(feed, do)
 
-    def _host_lost(self, why: str) -> None:
+    def _host_lost(self, why: str, crashed: bool) -> None:
         self._host_up = False
+        blamed = self._feeds.get(self._suspects.host_lost(crashed) or "")
         for feed in self._feeds.values():
             feed.life.host_lost(why, time.time())
             self._idle[feed.id].set()
+        if blamed is not None:
+            self._blame(blamed, why)
+
+    def _blame(self, feed: Feed, why: str) -> None:
+        """It kills the host: it waits, and the others go on without it."""
+        log.warning("%s; changefeed %s was the only one that had not advanced: it waits, the others go on", why, feed.id)
+        message = f"{why} while it delivered {feed.id}\n  Look at the host's last lines in the log, and at spark.log, for what it did."
+        error = {"code": HOST_LOST, "message": message, "retryable": True, "trouble_since": None}
+        self._ended(feed, {"how": "failed", **error})
+
+    def _start_suspect(self) -> None:
+        feed = self._feeds.get(self._suspects.next_one(time.monotonic()) or "")
+        if feed is not None:
+            self._begin(feed)
 
     def _do(self, feed: Feed, do: Do) -> None:
         self._cancel_timer(feed)
@@ -237,7 +258,10 @@ class Manager:
     def _begin(self, feed: Feed) -> None:
         if not self._host_up or not feed.life.wanted or feed.life.runs or self._liveness:
             return  # the host starts what is to run when it is up
+        if not self._suspects.may_start(feed.id, time.monotonic()):
+            return
         retries = feed.life.state in (State.WARNING, State.PENDING)
+        self._suspects.started(feed.id, time.monotonic())
         self._idle[feed.id].clear()
         self._tell(command("start", feed=feed.id, run=feed.life.started(), retries=retries))
 
@@ -280,6 +304,7 @@ class Manager:
         """Fail changefeeds whose --gc-ttl is over."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
+            self._start_suspect()
             for feed in [*self._feeds.values()]:
                 if due(feed, self._options.gc_ttl, time.time()):
                     await self._expire(feed)
@@ -460,6 +485,7 @@ class Manager:
         if feed.life.state is State.FINISHED:
             raise e.UpdateRefused(f"changefeed {feed.id} is finished")
         self._do(feed, feed.life.paused())
+        self._suspects.forget(feed.id)
         self._save_state(feed)
         await self._written(feed)
 
@@ -526,6 +552,7 @@ class Manager:
     async def remove(self, changefeed_id: str, *, namespace: str = s.DEFAULT_NAMESPACE) -> s.ChangefeedInfo:
         feed = self._feed(changefeed_id, namespace)
         self._do(feed, feed.life.removed())
+        self._suspects.forget(feed.id)
         info = self._info(feed)
         del self._feeds[feed.id]
         if not await self._until_idle(feed):
@@ -667,7 +694,7 @@ class Manager:
             logs.set_level(level)
         except ConfigError as error:
             raise e.InvalidParameter(error.message, hint=error.hint) from error
-        self._tell(command("log", level=level))
+        self._processes.set_log_level(level)
 
     async def set_log_redaction(self, mode: str) -> None:
         if mode.lower() not in ("off", "marker", "on", "true", "false"):

@@ -413,3 +413,20 @@ def test_the_log_level_reaches_both_processes(tmp_path: Path) -> None:
                 await world.manager.set_log_level("loud")
 
     run(work())
+
+
+def test_synced_by_the_changefeeds_own_intervals(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create("f", replica_config={"synced-status": {"synced-check-interval": 5, "checkpoint-interval": 40}})
+            now_s = NOW / (1 << 18) / 1000
+            for behind_s, rows_s_ago, synced in ((30, 10, True), (30, 3, False), (50, 10, False)):
+                world.moves(NOW - compose(behind_s * 1000), rows_at=now_s - rows_s_ago)
+                assert (await world.manager.synced("f")).synced is synced
+            await world.create("g")
+            world.moves(NOW - compose(10_000), rows_at=now_s - 10)
+            assert not (await world.manager.synced("g")).synced, "TiCDC's 300 s"
+            with pytest.raises(e.InvalidReplicaConfig, match="synced-check-interval"):
+                await world.create("h", replica_config={"synced-status": {"synced-check-interval": 0}})
+
+    run(work())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import EXIT_RETRY
 from tidemill.process.lifeline import take_level
 from tidemill.process.supervisor import ChildProcess, End, Supervisor
@@ -62,15 +63,11 @@ def test_a_supervised_process_takes_the_level(caplog: pytest.LogCaptureFixture) 
     [
         (End(-11, 1), True),
         (End(1, 1, None, "ValueError: x"), True),
-        (End(EXIT_RETRY, 1, ("TM:ErrJobLost", "Spark is gone")), True),
+        (End(EXIT_RETRY, 1, (JobLost.code, "Spark is gone")), True),
         (End(EXIT_RETRY, 1, ("TM:ErrSparkUnavailable", "no master")), False),
     ],
 )
 def test_a_crash_is_told_from_an_error(end: End, crashed: bool) -> None:
-    from tidemill.delivery.machine.failures import JobLost
-
-    if end.error is not None and end.error[0] == "TM:ErrJobLost":
-        end = End(end.status, end.pid, (JobLost.code, end.error[1]))
     found: list[bool] = []
     Lasting("delivery host", lambda: 0, lambda why, crashed: found.append(crashed)).ended(end)
     assert found == [crashed]

@@ -115,9 +115,8 @@ class OwnProcesses:
         c = self._commands
         at = ("--start-ts", str(start_ts)) if start_ts is not None else ()
         argv = python("tidemill.cli.main", "capture", "--pd", c.pd, "--data-dir", str(c.capture_folder), *at, *c.capture, *c.common)
-        self._keep(
-            ChildProcess("capture", argv, secrets={LOG_VARIABLE: c.log}, rule=Lasting("capture", progress, lambda why, crashed: None))
-        )
+        rule = Lasting("capture", progress, lambda why, crashed: None)
+        self._keep(ChildProcess("capture", argv, secrets={LOG_VARIABLE: c.log}, rule=rule))
 
     def _keep(self, child: ChildProcess) -> None:
         supervisor = Supervisor([child], until="", on_change=lambda: self._tell_level(child))

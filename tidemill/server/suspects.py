@@ -1,9 +1,9 @@
 """Finds the changefeed whose delivery kills the delivery host, so that it does not take the others down again and again. Pure.
 
-A changefeed has *proved* itself in a run when its checkpoint advanced or it reported an error of its own. When the host crashes, each one that
-has not is counted. One that has been there twice in a row is a *suspect*: the others start at once, and suspects after them, one at a time.
-If the host crashes while a single changefeed has not proved itself, that one is to blame. It waits, longer each time, as after any other
-error that may pass, and is failed by the same rules.
+A changefeed has *proved* itself in a run when its checkpoint advanced, or it reported an error of its own. When the host crashes, each
+one that has not is counted. One that has been there twice in a row is a *suspect*: the others start at once, and suspects after them, one
+at a time. If the host crashes while a single changefeed has not proved itself, that one is to blame. It waits, longer each time, as after
+any other error that may pass, and is failed by the same rules.
 """
 
 from __future__ import annotations

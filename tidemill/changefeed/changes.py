@@ -124,6 +124,7 @@ SETTINGS: Mapping[str, Rule] = {
     "bdr-mode": Rule(When.CHECKPOINT, "changes after the checkpoint are held against it"),
     "dispatchers": _ROUTE,
     "column-selectors": _FORM,
+    "synced-status": Rule(When.AT_ONCE, "it only says when the API calls everything synced"),
     "changefeed-error-stuck-duration": Rule(When.AT_ONCE, "it only says when a changefeed has failed"),
     "progress": Rule(When.AT_ONCE, "the checkpoint holds for both kinds"),
     "canal": Rule(When.AT_ONCE, "the server for Canal's clients reads it"),

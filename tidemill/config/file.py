@@ -45,7 +45,7 @@ _EMPTY_COUNTS = {"csv-quote", "csv-null"}
 """Parameters that may be set to an empty text. For others an empty text in the file means the default, as in TiCDC."""
 
 
-_MAY_CHANGE = {"canal", "changefeed_error_stuck_duration", "progress"}
+_MAY_CHANGE = {"canal", "changefeed_error_stuck_duration", "progress", "synced_status"}
 """Keys that may change at any start, because they do not affect what is delivered."""
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidemill import logs, tso
+from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.changes import changes, refused, with_secrets
 from tidemill.changefeed.preflight import check_sink_reachable
 from tidemill.changefeed.states import State
@@ -34,14 +35,16 @@ from tidemill.config.uri import SinkUri
 from tidemill.errors import ClusterMismatch, ConfigError, LogError, MalformedMessage, StartTsOutOfLog, TidemillError, redact
 from tidemill.metrics.samples import Sample
 from tidemill.metrics.ticdc import with_ticdc_names
+from tidemill.rules.skip import parse_skip_rows
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.feeds import Feed, FeedFiles, due, time_of
-from tidemill.server.host.messages import command, figures_in, parse
-from tidemill.server.life import Do
+from tidemill.server.host.messages import Figures, command, figures_in, parse
+from tidemill.server.life import HOST_LOST, Do
 from tidemill.server.processes import Processes
 from tidemill.server.settings import FeedSettings
 from tidemill.server.status import capture_status, feed_samples
+from tidemill.server.suspects import Suspects
 from tidemill.server.upstream import LogSchemas, Upstream, lists_of, physical_ids
 
 log = logging.getLogger(__name__)
@@ -50,8 +53,6 @@ LOOK_EVERY_S = 5.0
 """How often --gc-ttl is looked at."""
 END_WITHIN_S = 25.0
 """How long a changefeed may take to end its batch when it is removed, or resumed from elsewhere."""
-SYNCED_INTERVAL_S, CHECKPOINT_INTERVAL_S = 300.0, 15.0
-"""TiCDC's defaults of [synced-status]."""
 NO_PLACES = "Each batch divides its rows among the tasks of one Spark session: tables have no node."
 
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class Manager:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._batches = 0
         self._processes = processes(lambda: self._batches)
+        self._suspects = Suspects()
         self._host_up = self._captures = False
         self._creating = asyncio.Lock()
         self._started_at = time.time()
@@ -166,16 +168,19 @@ class Manager:
         word = found.get("is")
         if word == "up":
             self._host_up = True
-            for one in self._feeds.values():
+            for one in sorted(self._feeds.values(), key=lambda feed: self._suspects.suspects(feed.id)):
                 self._do(one, one.life.host_up())
             return
         if word == "progress":
             for name, figures in figures_in(found).items():
                 self._progressed(self._feeds.get(name), figures)
+            self._start_suspect()
             return
         feed = self._feeds.get(str(found.get("feed")))
         if feed is None or found.get("run") != feed.life.run:
             return
+        if word in ("erred", "ended"):
+            self._suspects.spoke(feed.id)
         if word == "erred":
             feed.life.erred(found["code"], found["message"], time.time())
         elif word == "ended":
@@ -185,6 +190,7 @@ class Manager:
         if feed is None or figures.run != feed.life.run:
             return
         feed.figures = figures
+        self._suspects.advanced(feed.id)
         self._batches += 1
         if feed.life.advanced(figures.moved_at):
             self._save_state(feed)
@@ -213,11 +219,26 @@ class Manager:
         self._save_state(feed)
         self._do(feed, do)
 
-    def _host_lost(self, why: str) -> None:
+    def _host_lost(self, why: str, crashed: bool) -> None:
         self._host_up = False
+        blamed = self._feeds.get(self._suspects.host_lost(crashed) or "")
         for feed in self._feeds.values():
             feed.life.host_lost(why, time.time())
             self._idle[feed.id].set()
+        if blamed is not None:
+            self._blame(blamed, why)
+
+    def _blame(self, feed: Feed, why: str) -> None:
+        """It kills the host: it waits, and the others go on without it."""
+        log.warning("%s; changefeed %s was the only one that had not advanced: it waits, the others go on", why, feed.id)
+        message = f"{why} while it delivered {feed.id}\n  Look at the host's last lines in the log, and at spark.log, for what it did."
+        error = {"code": HOST_LOST, "message": message, "retryable": True, "trouble_since": None}
+        self._ended(feed, {"how": "failed", **error})
+
+    def _start_suspect(self) -> None:
+        feed = self._feeds.get(self._suspects.next_one(time.monotonic()) or "")
+        if feed is not None:
+            self._begin(feed)
 
     def _do(self, feed: Feed, do: Do) -> None:
         self._cancel_timer(feed)
@@ -235,7 +256,10 @@ class Manager:
     def _begin(self, feed: Feed) -> None:
         if not self._host_up or not feed.life.wanted or feed.life.runs or self._liveness:
             return  # the host starts what is to run when it is up
+        if not self._suspects.may_start(feed.id, time.monotonic()):
+            return
         retries = feed.life.state in (State.WARNING, State.PENDING)
+        self._suspects.started(feed.id, time.monotonic())
         self._idle[feed.id].clear()
         self._tell(command("start", feed=feed.id, run=feed.life.started(), retries=retries))
 
@@ -278,6 +302,7 @@ class Manager:
         """Fail changefeeds whose --gc-ttl is over."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
+            self._start_suspect()
             for feed in [*self._feeds.values()]:
                 if due(feed, self._options.gc_ttl, time.time()):
                     await self._expire(feed)
@@ -458,13 +483,21 @@ class Manager:
         if feed.life.state is State.FINISHED:
             raise e.UpdateRefused(f"changefeed {feed.id} is finished")
         self._do(feed, feed.life.paused())
+        self._suspects.forget(feed.id)
         self._save_state(feed)
         await self._written(feed)
 
     async def resume(
-        self, changefeed_id: str, *, overwrite_checkpoint_ts: int | None = None, namespace: str = s.DEFAULT_NAMESPACE
+        self,
+        changefeed_id: str,
+        *,
+        overwrite_checkpoint_ts: int | None = None,
+        skip_rows: Sequence[str] = (),
+        namespace: str = s.DEFAULT_NAMESPACE,
     ) -> s.ChangefeedInfo:
         feed = self._feed(changefeed_id, namespace)
+        if skip_rows:
+            await self._skip_rows(feed, skip_rows)
         ts = overwrite_checkpoint_ts or 0
         if ts:
             await self._overwrite(feed, ts)
@@ -492,6 +525,22 @@ class Manager:
             await asyncio.to_thread(self._files.overwrite, feed, ts)
         log.warning("the checkpoint of changefeed %s is overwritten: it is %s now", feed.id, tso.describe(ts))
 
+    async def _skip_rows(self, feed: Feed, rows: Sequence[str]) -> None:
+        try:
+            parse_skip_rows(rows)
+        except ConfigError as error:
+            raise e.InvalidParameter(error.message, hint=error.hint) from error
+        if feed.life.state is State.NORMAL:
+            raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before it is told to leave out rows.")
+        if feed.life.state is not State.STOPPED:
+            self._do(feed, feed.life.paused())
+        if not await self._until_idle(feed):
+            raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
+        settings = replace(feed.settings, skip_rows=tuple(dict.fromkeys((*feed.settings.skip_rows, *rows))))
+        await self._write(feed.id, lambda: self._files.save(settings, self._location))
+        feed.settings = settings
+        log.warning("changefeed %s leaves out %s", feed.id, ", ".join(rows))
+
     async def _written(self, feed: Feed) -> None:
         """Return when all that was to be written of it is written."""
         await asyncio.sleep(0)
@@ -501,6 +550,7 @@ class Manager:
     async def remove(self, changefeed_id: str, *, namespace: str = s.DEFAULT_NAMESPACE) -> s.ChangefeedInfo:
         feed = self._feed(changefeed_id, namespace)
         self._do(feed, feed.life.removed())
+        self._suspects.forget(feed.id)
         info = self._info(feed)
         del self._feeds[feed.id]
         if not await self._until_idle(feed):
@@ -537,12 +587,13 @@ class Manager:
         checkpoint = tso.physical_ms(feed.checkpoint_ts) / 1000
         resolved = tso.physical_ms(max(self._resolved_ts(), feed.checkpoint_ts)) / 1000
         rows_at = feed.figures.rows_at or self._started_at
-        follows, quiet = now - checkpoint < CHECKPOINT_INTERVAL_S, now - rows_at > SYNCED_INTERVAL_S
+        wanted = feed.config.synced_status
+        follows, quiet = now - checkpoint < wanted.checkpoint_interval, now - rows_at > wanted.synced_check_interval
         if follows and quiet:
             said = "Data syncing is finished"
         elif follows:
             said = "The data syncing is not finished, please wait"
-        elif now - resolved < CHECKPOINT_INTERVAL_S:
+        elif now - resolved < wanted.checkpoint_interval:
             said = "Please check whether PD is online and TiKV Regions are all available; the sink is behind the log."
         else:
             said = "Please check whether PD is online and TiKV Regions are all available; the log is behind the cluster."
@@ -642,7 +693,7 @@ class Manager:
             logs.set_level(level)
         except ConfigError as error:
             raise e.InvalidParameter(error.message, hint=error.hint) from error
-        self._tell(command("log", level=level))
+        self._processes.set_log_level(level)
 
     async def set_log_redaction(self, mode: str) -> None:
         if mode.lower() not in ("off", "marker", "on", "true", "false"):
@@ -654,6 +705,15 @@ class Manager:
             for name, feed in sorted(self._feeds.items())
         }
         return {"processes": [dict(one) for one in self._processes.seen()], "changefeeds": feeds}
+
+    def figures(self) -> Mapping[str, Figures]:
+        return {name: feed.figures for name, feed in self._feeds.items()}
+
+    def capture_status(self) -> CaptureStatus:
+        return capture_status(self._options.data_dir / "capture")
+
+    def processes(self) -> Sequence[Mapping[str, object]]:
+        return self._processes.seen()
 
     def samples(self) -> Iterable[Sample]:
         yield from with_ticdc_names(feed_samples(self._feeds.values(), time.time()))

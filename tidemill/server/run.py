@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidemill import logs
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.delivery.zone import parse_zone
 from tidemill.errors import TidemillError
@@ -18,6 +19,8 @@ from tidemill.server.api import create_app
 from tidemill.server.api.listener import Certificates, Listener
 from tidemill.server.api.tokens import Tokens
 from tidemill.server.manager import Manager, ServerOptions
+from tidemill.server.page.log_lines import FileEnd, Ring
+from tidemill.server.page.watch import Watch
 from tidemill.server.processes import Commands, OwnProcesses
 from tidemill.server.upstream import Upstream
 
@@ -53,14 +56,24 @@ def locked(data_dir: Path) -> Iterator[None]:
 
 
 async def serve(
-    options: ServerOptions, commands: Commands, addr: str, upstream: Upstream, certificates: Certificates, tokens: Tokens | None
+    options: ServerOptions,
+    commands: Commands,
+    addr: str,
+    upstream: Upstream,
+    certificates: Certificates,
+    tokens: Tokens | None,
+    log_file: Path | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. Raises what makes a start useless: PD that does not answer, another cluster, a port that is taken."""
+    """Serve until SIGTERM or SIGINT. `log_file`: where all processes write their log.
+
+    Raises what makes a start useless: PD that does not answer, another cluster, a port that is taken."""
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     manager = Manager(options, upstream, lambda delivered: OwnProcesses(commands, delivered))
-    listener = Listener(create_app(manager, tokens=tokens, zone=parse_zone(options.zone)), certificates)
+    watch = _watch(manager, options, tokens, log_file)
+    listener = Listener(create_app(manager, tokens=tokens, zone=parse_zone(options.zone), watch=watch), certificates)
+    looking: asyncio.Task[None] | None = None
     starting = asyncio.create_task(manager.start())
     ending = asyncio.create_task(over.wait())
     try:
@@ -68,11 +81,24 @@ async def serve(
         if starting.done():
             await starting
             await listener.start(addr)
-            log.info("the API is served at %s://%s", listener.scheme, listener.address)
+            looking = asyncio.create_task(watch.run())
+            log.info("the API and a web page are served at %s://%s", listener.scheme, listener.address)
             await ending
             log.info("stopping: each changefeed ends its batch")
     finally:
         starting.cancel()
         ending.cancel()
+        watch.close()
+        if looking is not None:
+            looking.cancel()
         await listener.stop()
         await manager.stop()
+
+
+def _watch(manager: Manager, options: ServerOptions, tokens: Tokens | None, log_file: Path | None) -> Watch:
+    """Return what the page shows. Lines of the log come from the file, or from this process, which passes its children's on."""
+    ring = Ring()
+    if log_file is None:
+        logs.listen(ring.add)
+    file = FileEnd(log_file) if log_file is not None else None
+    return Watch(manager, ring=ring, file=file, address=options.address, tokens=tokens is not None)

@@ -46,6 +46,9 @@ def command(
     cert_allowed_cn: Annotated[
         str | None, typer.Option("--cert-allowed-cn", help="Common names of clients' certificates that are allowed, separated by commas.")
     ] = None,
+    mtls: Annotated[
+        bool, typer.Option("--mtls", help="Clients have to show a certificate of --ca, with whatever common name. TiCDC's [security] mtls.")
+    ] = False,
     auth_file: Annotated[
         Path | None, typer.Option("--auth-file", help="File with a token a line. Whoever changes something has to send one of them.")
     ] = None,
@@ -90,7 +93,8 @@ def command(
     if gc_ttl <= 0:
         raise ConfigError(f"--gc-ttl {gc_ttl} is not a number of seconds")
     addresses = pd.split(",")
-    certificates = Certificates(cert, key, ca, tuple(name.strip() for name in (cert_allowed_cn or "").split(",") if name.strip()))
+    allowed = tuple(name.strip() for name in (cert_allowed_cn or "").split(",") if name.strip())
+    certificates = Certificates(cert, key, ca, allowed, mtls)
     certificates.context()
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None
     common = given(("--log-level", log_level), ("--log-file", log_file))
@@ -134,4 +138,4 @@ def command(
     tokens = Tokens(auth_file) if auth_file is not None else None
     upstream = Upstream(addresses, security_of(addresses, ca, cert, key))
     with locked(options.data_dir):
-        asyncio.run(serve(options, commands, addr, upstream, certificates, tokens))
+        asyncio.run(serve(options, commands, addr, upstream, certificates, tokens, log_file))

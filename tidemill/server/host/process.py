@@ -25,6 +25,7 @@ from tidemill.changefeed.runner import LOG_VARIABLE, Options
 from tidemill.errors import MalformedMessage, TidemillError, redact
 from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
+from tidemill.rules.skip import parse_skip_rows
 from tidemill.server.host.feed import HostedFeed, Shared
 from tidemill.server.host.messages import parse, progress, report
 from tidemill.server.host.shared_log import SharedLog
@@ -119,6 +120,7 @@ class Host:
             retry_s=min(self._retry_s, settings.checked().stuck_s),
             supervised=True,
             retries=retries,
+            skip_rows=parse_skip_rows(settings.skip_rows),
         )
 
     def _stop(self, feed: str) -> None:

@@ -21,9 +21,10 @@ import multiprocessing as mp
 import resource
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -104,8 +105,11 @@ class Cost:
         return f"{count / self.wall_s:9,.0f} transactions/s, {self.cpu_s * 1e6 / count:6.2f} us of CPU each"
 
 
-async def measured(pump: Pump, rows: int, reached: Callable[[], int], failed: asyncio.Future[Any]) -> tuple[Cost, int, int]:
-    """Send rows, first a few to warm up. Returns the cost of the others, how many they are, and their bytes."""
+async def measured(
+    pump: Pump, rows: int, reached: Callable[[], int], failed: asyncio.Future[Any], flush: Callable[[], None] = lambda: None
+) -> tuple[Cost, int, int]:
+    """Send rows, first a few to warm up. Returns the cost of the others, how many they are, and their bytes. `flush`: returns when all that
+    was taken is downstream."""
     warm = int(rows * WARM)
     cost, size = Cost(0, 0), 0
     for begin, end in ((0, warm), (warm, rows)):
@@ -113,6 +117,7 @@ async def measured(pump: Pump, rows: int, reached: Callable[[], int], failed: as
         wall, cpu = time.monotonic(), time.process_time()
         await asyncio.to_thread(pump.go)
         await until(lambda last=last: reached() >= last, failed)  # type: ignore[misc]
+        await asyncio.to_thread(flush)
         cost = Cost(time.monotonic() - wall, time.process_time() - cpu)
     return cost, rows - warm, size
 
@@ -201,7 +206,7 @@ class BlackHole:
     def load(self) -> Position | None:
         return None
 
-    def write(self, entries: list[LogEntry]) -> None:
+    def write(self, entries: Sequence[LogEntry]) -> None:
         self.rows += sum(batch.num_rows for entry in entries for _, batch in entry.changes)
 
     def flush(self) -> None:
@@ -351,7 +356,8 @@ async def mysql(options: argparse.Namespace) -> None:
                 settings = settings_of(source, Path(folder), db_type="mysql", to=to, **more)
                 drainer: Drainer[Any] = Drainer(settings, Forms(settings))
                 async with running(drainer.run(), lambda drainer=drainer: drainer.ask(NodeEvent.PAUSE)) as task:
-                    cost, count, _ = await measured(source, rows, lambda drainer=drainer: drainer.done_ts, task)  # type: ignore[misc]
+                    done, flush = partial(getattr, drainer, "done_ts"), lambda drainer=drainer: drainer._outlet.flush()
+                    cost, count, _ = await measured(source, rows, done, task, flush)
             counted(server, rows)
             print(f"{'drainer -> MariaDB, ' + name:44s} {cost.of(count)}", flush=True)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
@@ -255,7 +255,7 @@ class Drainer(Generic[E]):
                 return
         await self._moved.wait()
 
-    async def _batch(self) -> tuple[list[E], bool, bool]:
+    async def _batch(self) -> tuple[Sequence[E], bool, bool]:
         """Return the next entries, whether more may be there already, and whether the last one is a DDL: a DDL ends a batch."""
         if not len(self._left):
             self._left = self._merge.next(BATCH, BATCH_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any
 
@@ -41,7 +42,7 @@ class KafkaOutlet:
         except KafkaException as error:
             raise ConfigError(f"kafka: {error}") from None
 
-    def write(self, entries: list[Entry]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Hand the messages to the producer. Raises MessageTooLarge, SinkError."""
         for entry in entries:
             value = slave.encode(entry, self._zone)

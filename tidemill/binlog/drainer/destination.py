@@ -39,7 +39,13 @@ class Reads(Protocol[E_co]):
 
 
 class Outlet(Protocol[E_in]):
-    """Takes entries, in order. Its calls come one at a time, from any thread, and may block."""
+    """Takes entries, in order. Its calls come one at a time, from any thread, and may block.
+
+    `is_behind`: what a `write` took is downstream when the next one returns, or `flush`.
+    """
+
+    @property
+    def is_behind(self) -> bool: ...
 
     def write(self, entries: Sequence[E_in]) -> None:
         """Take entries. Raises SinkError, LogError, OSError."""

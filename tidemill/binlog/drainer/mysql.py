@@ -25,8 +25,6 @@ SAFE_S = 300.0
 """Seconds after the start in which statements may be run again: a crash may have left some applied."""
 WINDOW_ROWS, WINDOW_BYTES = 16_384, 32 << 20
 """Rows that are dealt out together, and the bytes of their texts; with whole transactions there may be more."""
-FEW = 1024
-"""So many rows at the end of what came are waited for: what is told to be downstream is there, where not much comes."""
 TOGETHER = 256
 """Transactions of a relay log that are applied together."""
 SOME_COLUMNS = 2
@@ -86,7 +84,7 @@ class MysqlOutlet:
         self._apply(rows)
 
     def write_rows(self, rows: Rows) -> None:
-        """Apply rows; many of them may not be committed yet when this returns. Raises SinkError, MalformedRow."""
+        """Apply rows. They are committed when the next call of any method returns that takes or flushes. Raises SinkError, MalformedRow."""
         self._prepare_marks()
         window = Window(self._whole)
         for chunk in self._encoding.chunks(rows):
@@ -94,10 +92,7 @@ class MysqlOutlet:
                 self._begin(window)
                 window = Window(self._whole)
             window.add(chunk)
-        few = len(window) < FEW
         self._begin(window)
-        if few:
-            self.database.finish()
 
     @staticmethod
     def _is_full(window: Window) -> bool:

@@ -65,6 +65,7 @@ class Outlet:
         self._writing, self._places, self._picking, self._rows = writing, places, picking, rows
         self._turn = threading.Lock()
         self.load = places.load
+        self.is_behind = rows is not None
 
     def write(self, entries: Sequence[Delivered]) -> None:
         """Take what is delivered; entries that are left out are passed over. Raises SinkError, MalformedRow, OSError."""

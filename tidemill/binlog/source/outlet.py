@@ -42,6 +42,8 @@ class LogOutlet:
         """Why nothing is published: the disk is low."""
         self.rows = self.bytes = self.segments = 0
 
+    is_behind = False
+
     def load(self) -> Position:
         """Return up to where all folders are complete."""
         return Position(self.resolved_ts)

@@ -111,8 +111,7 @@ class FileOutlet:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Append each as a record."""
-        for entry in entries:
-            self._files.append(pb.encode(entry, self._zone))
+        self._files.append(*(pb.encode(entry, self._zone) for entry in entries))
 
     def flush(self) -> None:
         """Sync the file."""

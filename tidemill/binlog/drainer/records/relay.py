@@ -22,8 +22,7 @@ class RelayLog:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Keep entries. Raises MalformedRow."""
-        for entry in entries:
-            self._files.append(slave.encode(entry, self._zone))
+        self._files.append(*(slave.encode(entry, self._zone) for entry in entries))
         self._files.sync()
 
     def applied(self) -> None:

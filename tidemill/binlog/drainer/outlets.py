@@ -76,16 +76,20 @@ class Outlet:
                     waiting.append(one)
                     continue
                 assert self._rows is not None, "rows come only where they are taken"
-                self._write(waiting)
-                waiting = []
+                if waiting:
+                    self._write(waiting)
+                    waiting = []
                 self._rows.write_rows(one)
-            self._write(waiting)
+            if waiting:
+                self._write(waiting)
 
     def _write(self, entries: list[Entry]) -> None:
         if self._picking.is_needed:
             entries = [one for one in map(self._picking.picked, entries) if one is not None]
         if entries:
             self._writing.write(entries)
+        elif self._rows is not None:
+            self._rows.flush()  # what came before is downstream when this returns, also where nothing is left of what comes now
 
     def flush(self) -> None:
         """Return when all that was taken is kept downstream. Raises SinkError, OSError."""

@@ -9,6 +9,7 @@ from datetime import UTC, tzinfo
 
 from tidemill.config.database import Atomicity
 from tidemill.config.file import ChangefeedConfig
+from tidemill.config.lake import LakeMode
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.inputs.routed_names import routed_ddl, routed_version
@@ -24,6 +25,7 @@ from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.selectors import ColumnSelectors
 from tidemill.rules.skip import SkipRow
 from tidemill.rules.table_filter import TableFilter
+from tidemill.sinks.lake.control import LakeControl
 from tidemill.sinks.mysql.control import MysqlControl
 from tidemill.sinks.storage.control import StorageControl
 from tidemill.sinks.storage.paths import wants_tables
@@ -225,6 +227,8 @@ def control_messages_of(sink: SinkUri, zone: tzinfo = UTC) -> ControlMessages | 
         return StorageControl(sink)
     if sink.mysql is not None:
         return MysqlControl(zone, sink.mysql.time_zone)
+    if sink.lake is not None:
+        return LakeControl(history=sink.lake.mode is LakeMode.CHANGES)
     if options.protocol is None:
         return None
     spec = spec_of(options.protocol)

@@ -31,6 +31,7 @@ from tidemill.protocols.sql.keys import always_split
 from tidemill.rules.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.rules.skip import with_way_out
 from tidemill.sinks.claim_check import keeper
+from tidemill.sinks.lake.rows import TypedRowEncoder
 
 Rows = npt.NDArray[np.void]
 
@@ -201,6 +202,8 @@ def row_encoder(
     """The encoder of a protocol. `tables`: the tables of the programs; `first_target`: the number of each topic's partition 0. Few
     protocols use these two."""
     options = output.encoding
+    if options.as_columns:
+        return TypedRowEncoder(programs, every_image=options.every_image)
     if options.protocol is None:
         return SqlRowEncoder(programs, options) if options.as_sql else MountEncoder(programs)
     spec = spec_of(options.protocol)

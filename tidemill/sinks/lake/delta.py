@@ -227,6 +227,10 @@ class DeltaTables:
         self._open.pop(place, None)
         self._store.clear(place)
 
+    def newest(self, place: str) -> DeltaTable:
+        """Return a table at its newest version. Raises SinkError."""
+        return self._known(place)
+
     def at(self, place: str, version: int) -> DeltaTable:
         """Return a table at a version. Raises SinkError."""
         with delta_errors(self.uri(place)):

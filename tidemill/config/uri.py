@@ -497,7 +497,7 @@ def _canal_options(parts: SplitResult, values: Mapping[str, Any], text: str) -> 
 
 def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, Any]) -> StorageOptions:
     s3 = S3Options(
-        bucket=parts.netloc,
+        bucket=urlsplit(values["warehouse"]).netloc if scheme is Scheme.ICEBERG else parts.netloc,
         region=values["region"] or "",
         endpoint=values["endpoint"] or "",
         access_key=values["access-key"] or "",
@@ -513,5 +513,5 @@ def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, An
         file_size=values["file-size"],
         use_table_id_as_path=values["use-table-id-as-path"],
         output_column_id=values["output-column-id"],
-        s3=s3 if scheme is Scheme.S3 or parts.scheme == DELTA_ON_S3 else None,
+        s3=s3 if scheme is Scheme.S3 or parts.scheme == DELTA_ON_S3 or (values["warehouse"] or "").startswith("s3://") else None,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidemill import tso
 from tidemill.errors import SinkError
 from tidemill.rules.names import did_you_mean
-from tidemill.sinks.lake.files import TableFiles, files_of
+from tidemill.sinks.lake.base import TableFiles
 from tidemill.sinks.lake.manifest import Manifest, TableAt, manifest_at
 from tidemill.sinks.lake.open import lake_uri, store_of, tables_of
 
@@ -63,7 +63,7 @@ class _Reader:
         self._tables = tables_of(self._uri, self.store)
 
     def __call__(self, at: TableAt) -> TableFiles:
-        return files_of(self._tables, at)
+        return self._tables.files(at)
 
 
 def as_of(spark: SparkSession, root: str, ts: int | str = LATEST) -> LakeAt:
@@ -83,4 +83,6 @@ def _frame(spark: SparkSession, files: TableFiles) -> DataFrame:
     schema = StructType.fromJson(files.schema)
     if not files.paths:
         return spark.createDataFrame([], schema)
+    if any("parquet.field.id" in one.metadata for one in schema):
+        spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")  # Iceberg finds columns by id: their names in files may be older
     return spark.read.schema(schema).parquet(*files.paths)

@@ -8,22 +8,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
-from tests.support.lake.lakes import deliver, expected, shown
+from tests.support.lake.lakes import deliver, eventful, expected, shown, version_of
 from tests.support.lake.read_delta import log_of, rows_of
-from tidemill.errors import SinkError
-from tidemill.playground.workload.mixed import Options
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.sinks.base import no_fence_check
+from tidemill.sinks.lake.base import Stamp
 from tidemill.sinks.lake.delta import DeltaTables
 from tidemill.sinks.lake.manifest import HEAD, manifest_at, read_head, read_manifest, times
+from tidemill.sinks.lake.shapes import OP, lake_table
 from tidemill.sinks.storage.store import LocalStore
 
 pytestmark = pytest.mark.slow
-
-TYPES = """CREATE TABLE app.types (id BIGINT UNSIGNED, s VARCHAR(20), d DECIMAL(20,4), b VARBINARY(10), f FLOAT, g DOUBLE, da DATE,
- dt DATETIME(6), ts TIMESTAMP(3) NULL, j JSON, e ENUM('a','b'), st SET('x','y'), t TIME, y YEAR, bi BIT(5), n INT,
- PRIMARY KEY (id, s))"""
 
 
 def _assert_equal(lake: Path, sql: SqlLog, ts: int) -> int:
@@ -37,32 +36,7 @@ def _assert_equal(lake: Path, sql: SqlLog, ts: int) -> int:
 
 
 def test_tables_equal_the_upstreams_at_every_resolved_ts(tmp_path: Path) -> None:
-    sql = SqlLog()
-    sql.work("mixed", 40, Options(ddl_every=0))
-    sql.run(
-        TYPES,
-        """INSERT INTO app.types VALUES (18446744073709551615, 'ü', 1.5, x'00ff', 1.5, 2.5, '2024-02-29', '2024-01-01 00:00:00.123456',
- '2024-01-01 00:00:00.5', '{"a": [1]}', 'b', 'x,y', '-12:00:00', 2024, 5, 1), (1, 'a', NULL, NULL, NULL, NULL, '0000-00-00', NULL, NULL,
- NULL, NULL, NULL, NULL, NULL, NULL, NULL)""",
-        "CREATE TABLE app.k (a INT, b VARCHAR(10))",
-        "INSERT INTO app.k VALUES (1,'x'), (1,'x'), (2,'y')",
-        "DELETE FROM app.k WHERE a = 2",
-        "CREATE TABLE app.u (a INT NOT NULL, b INT, UNIQUE KEY (a))",
-        "INSERT INTO app.u VALUES (1, 1), (2, 2)",
-        "ALTER TABLE app.types ADD COLUMN c INT NOT NULL DEFAULT 5",
-        "UPDATE app.types SET n = 7, s = 'b' WHERE id = 1",
-        "UPDATE app.u SET a = 3 WHERE a = 1",
-        "ALTER TABLE app.types RENAME COLUMN n TO m",
-        "ALTER TABLE app.types MODIFY COLUMN m BIGINT",
-        "ALTER TABLE app.types DROP COLUMN e",
-        "INSERT INTO app.u VALUES (7, 7)",
-        "TRUNCATE TABLE app.u",
-        "RENAME TABLE app.k TO app.k2, app.u TO app.k",
-        "INSERT INTO app.k VALUES (9, 9)",
-        "DROP TABLE app.k2",
-        "CREATE TABLE app.k2 (z INT PRIMARY KEY)",
-    )
-    sql.work("bank", 40, Options(ddl_every=0))
+    sql = eventful()
     log, lake = sql.write(tmp_path / "log", partitions=2), tmp_path / "lake"
     deliver(log, f"delta://{lake}?compact-every=2")
     assert sum(_assert_equal(lake, sql, ts) for ts in times(LocalStore(lake))) > 30
@@ -166,15 +140,8 @@ deliver({log!r}, "delta://{lake}")
 
 def test_a_second_drivers_commit_fails(tmp_path: Path) -> None:
     """Another driver has committed the interval between the look at the table and the commit."""
-    import pyarrow as pa
 
-    from tidemill.errors import SinkUnavailable
-    from tidemill.sinks.base import no_fence_check
-    from tidemill.sinks.lake.base import Stamp
-    from tidemill.sinks.lake.shapes import OP, lake_table
-
-    sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY)")
-    want = lake_table(next(v for v in _versions(sql) if v.table == "a"))
+    want = lake_table(version_of(SqlLog("CREATE TABLE a (id INT PRIMARY KEY)"), "a"))
     store = LocalStore(tmp_path)
     mine, theirs = (DeltaTables(str(tmp_path), store, None, 1 << 20) for _ in range(2))
     stamp = Stamp("f", 5, 1, no_fence_check)
@@ -188,13 +155,6 @@ def test_a_second_drivers_commit_fails(tmp_path: Path) -> None:
         mine.merge("app/a", want, rows, Stamp("f", 5, 1, meanwhile))
     assert mine.delivered("app/a", "f") == 5
     assert rows_of(tmp_path / "app/a") == [{"id": 1}]
-
-
-def _versions(sql: SqlLog) -> Any:
-    from tests.support.consumer.upstreams import history_of
-
-    history = history_of(sql._playground)
-    return history.snapshot(history.resolved_ts).tables.values()
 
 
 def test_what_no_change_describes_is_refused(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -28,6 +29,17 @@ class Stamp:
     def metadata(self) -> dict[str, str]:
         """The metadata of a commit."""
         return {CHANGEFEED: self.changefeed, RESOLVED_TS: str(self.resolved_ts), EPOCH: str(self.epoch)}
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """A table at a version. `schema`: as Spark writes a StructType in JSON. `sizes`: bytes of each data file, by its path in the table."""
+
+    schema: dict[str, Any]
+    paths: tuple[str, ...]
+    rows: int
+    bytes: int
+    sizes: Mapping[str, int]
 
 
 class Tables(Protocol):
@@ -74,3 +86,6 @@ class Tables(Protocol):
 
     def clear(self, place: str) -> None:
         """Remove a table with all that it ever held."""
+
+    def files(self, at: TableAt) -> TableFiles:
+        """Return the data files of a version."""

@@ -6,22 +6,24 @@ import time
 from typing import Any
 
 from tidemill.errors import SinkError
-from tidemill.sinks.lake.base import RESOLVED_TS
+from tidemill.sinks.lake.base import RESOLVED_TS, Tables
 from tidemill.sinks.lake.delta import DeltaTables, delta_errors
-from tidemill.sinks.lake.files import files_of
 from tidemill.sinks.lake.manifest import TableAt, file_of, manifest_at, read_head, read_manifest, times
 from tidemill.sinks.lake.open import lake_uri, store_of, tables_of
 from tidemill.sinks.storage.store import Store
 from tidemill.tso import describe, physical_ms
 
 
-def _opened(place: str) -> tuple[Store, DeltaTables]:
+def _opened(place: str) -> tuple[Store, Tables]:
     uri = lake_uri(place)
     store = store_of(uri)
-    tables = tables_of(uri, store)
+    return store, tables_of(uri, store)
+
+
+def _delta(tables: Tables, what: str) -> DeltaTables:
     if not isinstance(tables, DeltaTables):
-        raise SinkError(f"{uri}: this is for Delta tables so far", hint="Use the catalog's own tools.")
-    return store, tables
+        raise SinkError(f"{tables}: {what} is for Delta tables", hint="Use the tools of the catalog or of an engine.")
+    return tables
 
 
 def listed(place: str, ts: int | None) -> tuple[int, list[dict[str, Any]]]:
@@ -30,7 +32,7 @@ def listed(place: str, ts: int | None) -> tuple[int, list[dict[str, Any]]]:
     manifest = manifest_at(store, ts)
     found = []
     for at in (manifest.tables[name] for name in sorted(manifest.tables)):
-        files = files_of(tables, at)
+        files = tables.files(at)
         entry = {"schema": at.schema, "table": at.table, "table_id": at.table_id, "place": at.place, "version": at.version}
         found.append({**entry, "rows": files.rows, "files": len(files.paths), "bytes": files.bytes})
     return manifest.resolved_ts, found
@@ -39,7 +41,8 @@ def listed(place: str, ts: int | None) -> tuple[int, list[dict[str, Any]]]:
 def verified(place: str, *, whole: bool) -> tuple[int, list[str]]:
     """Check the versions that manifests name: they and their files are there, and no commit in them is of a later ts. Returns their number
     and the problems."""
-    store, tables = _opened(place)
+    store, opened = _opened(place)
+    tables = _delta(opened, "verify")
     manifest_at(store, None)  # refuses a place without tables
     head = read_head(store)
     known = times(store) if whole else [head.manifest] if head.manifest else []
@@ -59,9 +62,9 @@ def verified(place: str, *, whole: bool) -> tuple[int, list[str]]:
 
 def _problems(store: Store, tables: DeltaTables, at: TableAt, ts: int) -> list[str]:
     there = set(store.names(at.place))
-    found = [f"data file {name} is missing" for name in files_of(tables, at).sizes if name not in there]
+    found = [f"data file {name} is missing" for name in tables.files(at).sizes if name not in there]
     with delta_errors(tables.uri(at.place)):
-        newest = tables.at(at.place, at.version).history(1)[0]
+        newest = next(one for one in tables.newest(at.place).history() if one["version"] == at.version)
     if int(newest.get(RESOLVED_TS, 0)) > ts:
         found.append(f"version {at.version} is of {describe(int(newest[RESOLVED_TS]))}, which is later")
     return found
@@ -69,7 +72,8 @@ def _problems(store: Store, tables: DeltaTables, at: TableAt, ts: int) -> list[s
 
 def vacuumed(place: str, hours: float, *, dry_run: bool) -> tuple[int, int]:
     """Remove old manifests, then the data files that no version within the retention has. Returns how many of each."""
-    store, tables = _opened(place)
+    store, opened = _opened(place)
+    tables = _delta(opened, "vacuum")
     manifest_at(store, None)
     head, limit_ms = read_head(store), time.time() * 1000 - hours * 3_600_000
     known = [ts for ts in times(store) if ts <= head.manifest]

@@ -7,9 +7,11 @@ By it a repeated interval is recognised, and Delta itself refuses two such commi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +19,11 @@ import pyarrow.compute as pc
 from tidemill.config.uri import S3Options
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.extras import extra
-from tidemill.sinks.lake.base import Stamp
+from tidemill.sinks.lake.base import Stamp, TableFiles
 from tidemill.sinks.lake.evolution import Evolution, Step, converted, evolution
 from tidemill.sinks.lake.manifest import FOLDER, TableAt
 from tidemill.sinks.lake.shapes import OP, LakeTable
-from tidemill.sinks.storage import paths
+from tidemill.sinks.storage import paths as layout
 from tidemill.sinks.storage.store import Store
 
 with extra("lake"):
@@ -76,13 +78,14 @@ class DeltaTables:
     def __init__(self, root: str, store: Store, s3: S3Options | None, file_size: int) -> None:
         """`root`: path or URL."""
         self._root, self._store, self._options, self._file_size = root, store, storage_options(s3), file_size
+        self._settings = {"delta.targetFileSize": str(file_size)}
         self._open: dict[str, DeltaTable] = {}
 
     def __str__(self) -> str:
         return str(self._store)
 
     def place(self, schema: str, table: str) -> str:
-        paths.check_names(schema, table)
+        layout.check_names(schema, table)
         if schema == FOLDER or "%" in schema + table:
             raise SinkError(
                 f"{schema}.{table} cannot be a folder of {self}", hint="Filter it out: the name is the sink's own, or has a % sign."
@@ -141,7 +144,8 @@ class DeltaTables:
         table = self._table(place)
         if table is None:
             with self._commit(place, stamp) as given:
-                DeltaTable.create(self.uri(place), want.fields, name=str(want), storage_options=self._options, **given)
+                more: Any = {"name": str(want), "configuration": self._settings, "storage_options": self._options}
+                DeltaTable.create(self.uri(place), want.fields, **more, **given)
             return
         found = evolution(pa.schema(table.schema().to_arrow()), want)
         if found.step is Step.ADD:
@@ -205,7 +209,7 @@ class DeltaTables:
                 known = self._table(new)
                 given |= {"mode": "overwrite", "schema_mode": "overwrite", "target_file_size": self._file_size}
                 if known is None:
-                    given |= {"storage_options": self._options, "name": str(want)}
+                    given |= {"name": str(want), "configuration": self._settings, "storage_options": self._options}
                 write_deltalake(known or self.uri(new), rows, **given)
             self._open.pop(new, None)
             self.empty(old, stamp)
@@ -226,6 +230,15 @@ class DeltaTables:
     def clear(self, place: str) -> None:
         self._open.pop(place, None)
         self._store.clear(place)
+
+    def files(self, at: TableAt) -> TableFiles:
+        table = self.at(at.place, at.version)
+        actions = table.get_add_actions(flatten=True)
+        columns = {name: actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")} if actions.num_rows else {}
+        sizes = {unquote(path): size for path, size in zip(columns.get("path", ()), columns.get("size_bytes", ()), strict=True)}
+        paths = tuple(f"{self.uri(at.place)}/{path}" for path in sizes)
+        schema = json.loads(table.schema().to_json())
+        return TableFiles(schema, paths, sum(columns.get("num_records", ())), sum(sizes.values()), sizes)
 
     def newest(self, place: str) -> DeltaTable:
         """Return a table at its newest version. Raises SinkError."""

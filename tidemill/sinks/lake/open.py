@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri, parse_sink_uri
@@ -23,7 +24,10 @@ def lake_uri(place: str) -> SinkUri:
 def store_of(uri: SinkUri) -> Store:
     """Return where staged rows and manifests lie. Raises SinkError if it refuses its settings."""
     assert uri.storage is not None
-    return S3Store(uri.storage.s3, uri.path) if uri.storage.s3 is not None else LocalStore(Path(uri.path))
+    path = uri.path
+    if uri.lake is not None and uri.scheme is Scheme.ICEBERG:
+        path = unquote(urlsplit(uri.lake.warehouse).path) or uri.lake.warehouse
+    return S3Store(uri.storage.s3, path) if uri.storage.s3 is not None else LocalStore(Path(path))
 
 
 def tables_of(uri: SinkUri, store: Store) -> Tables:
@@ -36,4 +40,6 @@ def tables_of(uri: SinkUri, store: Store) -> Tables:
         s3 = uri.storage.s3
         root = uri.path if s3 is None else f"s3://{s3.bucket}/{uri.path}".rstrip("/")
         return DeltaTables(root, store, s3, uri.lake.target_file_size)
-    raise ConfigError(f"{uri}: not supported yet")
+    from tidemill.sinks.lake.iceberg import IcebergTables
+
+    return IcebergTables(uri.lake, uri.storage.s3)

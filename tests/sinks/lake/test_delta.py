@@ -172,3 +172,15 @@ def test_a_key_that_the_lakes_type_cannot_have_is_named(tmp_path: Path) -> None:
     sql.run("INSERT INTO z VALUES ('0000-00-00', 1)")
     with pytest.raises(SinkError, match=r"app\.z: a row's key column d .* v = 1"):
         deliver(sql.write(tmp_path / "log"), f"delta://{tmp_path}/lake")
+
+
+def test_columns_and_names_are_those_that_the_settings_choose(tmp_path: Path) -> None:
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, secret INT, a INT)")
+    sql.run("INSERT INTO t VALUES (1, 2, 3)", "ALTER TABLE t ADD COLUMN b INT", "UPDATE t SET b = 4, secret = 5")
+    toml = """
+[sink]
+column-selectors = [{ matcher = ["app.t"], columns = ["*", "!secret"] }]
+dispatchers = [{ matcher = ["app.*"], target-schema = "lake", target-table = "{table}_copy" }]
+"""
+    deliver(sql.write(tmp_path / "log"), f"delta://{tmp_path}/lake", toml=toml)
+    assert rows_of(tmp_path / "lake/lake/t_copy") == [{"id": 1, "a": 3, "b": 4}]

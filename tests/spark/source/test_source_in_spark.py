@@ -130,5 +130,10 @@ def test_tables_of_a_lake_at_one_ts(spark: Any, tmp_path: Path) -> None:
     found = spark.sql("SELECT id, m, at, v FROM app_a JOIN app_b USING (id) ORDER BY id").collect()
     assert [(row.id, row.m, row.v) for row in found] == [(1, Decimal("1.50"), [1.0, 2.5]), (2, Decimal("2.00"), None)]
     assert earlier["app.e"].count() == 0
+    iceberg = f"iceberg://c/?warehouse=file://{tmp_path}/ice&catalog-uri=sqlite:///{tmp_path}/catalog.db"
+    deliver(str(tmp_path / "log"), iceberg)
+    before = as_of(spark, iceberg, then)["app.a"]
+    assert sorted((row.id, row.m, row.v) for row in before.collect()) == [(1, Decimal("1.50"), [1.0, 2.5]), (2, Decimal("2.00"), None)]
+    assert [row.asDict() for row in as_of(spark, iceberg)["app.a"].collect()] == [{"id": 2, "at": None, "v": None}]
     with pytest.raises(SinkError, match=r"no table app\.aa"):
         earlier["app.aa"]

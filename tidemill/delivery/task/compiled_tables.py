@@ -31,7 +31,6 @@ from tidemill.protocols.sql.keys import always_split
 from tidemill.rules.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.rules.skip import with_way_out
 from tidemill.sinks.claim_check import keeper
-from tidemill.sinks.lake.rows import TypedRowEncoder
 
 Rows = npt.NDArray[np.void]
 
@@ -203,6 +202,8 @@ def row_encoder(
     protocols use these two."""
     options = output.encoding
     if options.as_columns:
+        from tidemill.sinks.lake.rows import TypedRowEncoder  # kernels that no other sink needs
+
         return TypedRowEncoder(programs, every_image=options.every_image)
     if options.protocol is None:
         return SqlRowEncoder(programs, options) if options.as_sql else MountEncoder(programs)

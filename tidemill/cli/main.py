@@ -30,6 +30,7 @@ VERBS = {
     "consume": "Read the topics of a changefeed, and write them into tables or another sink.",
     "show": "Show the changes in a topic or in files, one a line.",
     "replay": "Deliver the content of a change log to a sink, then end.",
+    "lake": "List, verify and vacuum the tables that a delta:// sink has written.",
     "diff": "Compare the upstream's tables with a downstream's, and write the SQL that repairs it.",
     "redo": "Bring a downstream that died with its changefeed to the last resolved ts of the change log.",
     "resync": "Read one table again while its capture runs.",
@@ -52,7 +53,7 @@ VERBS = {
 _ROOMS = {
     "changefeeds": "run server changefeed cli status top config replay redo",
     "changelog": "capture log resync tables",
-    "downstream": "consume show verify diff",
+    "downstream": "consume show verify lake diff",
     "canal": "canal",
     "binlog": "pump drainer reparo binlogctl",
     "playground": "playground demo",

@@ -152,7 +152,8 @@ def command(
         typer.Option(
             "--sink-uri",
             envvar="TIDEMILL_SINK_URI",
-            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, console://, blackhole://.",
+            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, delta://, "
+            "iceberg://, console://, blackhole://.",
         ),
     ],
     log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made.")],

@@ -237,7 +237,7 @@ def test_two_hundred_changefeeds_can_be_filtered_and_sorted(tab: Page) -> None:
         tab.js("document.querySelector('#filter').value = ''; document.querySelector('#filter').dispatchEvent(new Event('input'))")
         tab.click("th[data-key=lag] button")
         assert tab.js("document.querySelector('th[data-key=lag]').getAttribute('aria-sort')") == "descending"
-        assert tab.js("document.querySelector('#feeds tbody .number').textContent").startswith(("7", "8", "9", "10"))
+        assert int(tab.js("document.querySelector('#feeds tbody').dataset.feed")[-3:]) % 7 == 6, "the one that is furthest behind"
         kept(tab, "many")
         assert tab.faults == []
 

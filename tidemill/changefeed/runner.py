@@ -254,11 +254,12 @@ class Runner:
             )
 
     def _check_spark(self) -> None:
-        """Between two batches. The start went well once Spark is up. Raises why it is not, or JobLost."""
+        """Between two batches. The start went well once Spark is up, or rows were delivered while it was starting: then an error of its
+        start, such as a process that was killed, does not end the run. Raises why Spark is not up, or JobLost."""
         assert self._spark is not None
-        self._spark.check()
-        if self._spark.is_up and not self._status.begun:
+        if not self._status.begun and (self._spark.is_up or self._status.rows):
             self._note_begin()
+        self._spark.check()
 
     def _clock(self, batches: Batches) -> Clock:
         return Clock(

@@ -2,6 +2,8 @@
 .PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel lower-ends dashboards page deploy clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
+# Where the set-up keeps the classes of Spark's Java
+export TIDEMILL_JAVA_CACHE ?= $(CURDIR)/.tidemill/java
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch

@@ -61,7 +61,7 @@ echo "Fetching Canal's clients of demo and tests"
 
 wait "$kernels"
 
-echo "Keeping the classes of Spark's Java, so that the tests start it sooner"
-.venv/bin/python -m tests.support.spark.java_archive
+echo "Keeping the classes of Spark's Java, so that demo and tests start it sooner"
+TIDEMILL_JAVA_CACHE="${TIDEMILL_JAVA_CACHE:-$PWD/.tidemill/java}" .venv/bin/python -m tidemill.spark.java.make_archive
 
 echo "$wanted" > "$stamp"

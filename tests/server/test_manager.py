@@ -16,10 +16,11 @@ import pytest
 from tidemill.changefeed.states import State
 from tidemill.errors import SinkUnavailable
 from tidemill.server import errors as e
-from tidemill.server import manager
+from tidemill.server import hosting
 from tidemill.server import service as s
 from tidemill.server.host.messages import Figures, progress, report
-from tidemill.server.manager import Manager, ServerOptions
+from tidemill.server.manager import Manager
+from tidemill.server.options import ServerOptions
 from tidemill.tso import compose
 
 NOW = compose(1_764_000_000_000)
@@ -283,7 +284,7 @@ def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path
 
 
 def test_one_whose_batch_does_not_end_is_cut_off_and_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "END_WITHIN_S", 0.0)
+    monkeypatch.setattr(hosting, "END_WITHIN_S", 0.0)
 
     async def work() -> None:
         async with World(tmp_path) as world:

@@ -17,7 +17,8 @@ from tidemill.errors import TidemillError
 from tidemill.server.api import create_app
 from tidemill.server.api.listener import Certificates, Listener
 from tidemill.server.api.tokens import Tokens
-from tidemill.server.manager import Manager, ServerOptions
+from tidemill.server.manager import Manager
+from tidemill.server.options import ServerOptions
 from tidemill.server.processes import Commands, OwnProcesses
 from tidemill.server.upstream import Upstream
 

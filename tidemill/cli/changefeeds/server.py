@@ -79,7 +79,7 @@ def command(
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.server.api.listener import Certificates
     from tidemill.server.api.tokens import Tokens
-    from tidemill.server.manager import ServerOptions
+    from tidemill.server.options import ServerOptions
     from tidemill.server.processes import Commands
     from tidemill.server.run import locked, serve
     from tidemill.server.upstream import Upstream

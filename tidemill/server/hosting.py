@@ -1,0 +1,185 @@
+"""The changefeeds of a server and its delivery host: commands to it, its reports, what follows them in each changefeed's life.
+
+Everything runs on one event loop. What a changefeed's life says (`life.py`) is carried out here. Files are written in threads, one after
+the other for each changefeed. The host's reports come in through `_heard`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tidemill.changefeed.states import State
+from tidemill.errors import MalformedMessage, TidemillError
+from tidemill.server.feeds import Feed, FeedFiles
+from tidemill.server.host.messages import command, figures_in, parse
+from tidemill.server.life import Do
+from tidemill.server.options import ServerOptions
+from tidemill.server.processes import Processes
+from tidemill.server.status import capture_status
+from tidemill.server.upstream import LogSchemas, Upstream
+
+log = logging.getLogger(__name__)
+
+END_WITHIN_S = 25.0
+"""How long a changefeed may take to end its batch when it is removed, or resumed from elsewhere."""
+
+T = TypeVar("T")
+
+
+class Hosting:
+    """Keeps the changefeeds and their host."""
+
+    def __init__(self, options: ServerOptions, upstream: Upstream, processes: Callable[[Callable[[], int]], Processes]) -> None:
+        self._options, self._upstream = options, upstream
+        self._files = FeedFiles(options.data_dir, options.log)
+        self._schemas = LogSchemas(options.log)
+        self._asking_schemas = asyncio.Lock()
+        self._feeds: dict[str, Feed] = {}
+        self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._idle: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._batches = 0
+        self._processes = processes(lambda: self._batches)
+        self._host_up = self._captures = False
+        self._creating = asyncio.Lock()
+        self._started_at = time.time()
+        self._liveness = 0
+        self._cluster_id = ""
+        self._id = ""
+
+    def _start_capture(self, start_ts: int | None) -> None:
+        self._captures = True
+        self._processes.start_capture(start_ts, self._resolved_ts)
+
+    def _resolved_ts(self) -> int:
+        return capture_status(self._options.data_dir / "capture").resolved_ts
+
+    def _heard(self, line: bytes) -> None:
+        try:
+            self._take_in(parse(line))
+        except (MalformedMessage, KeyError, TypeError, ValueError) as error:  # a host of another version
+            log.error("a report of the delivery host is not understood (%s); the host is started again: %r", error, line[:200])
+            self._processes.restart_host()
+
+    def _take_in(self, found: Mapping[str, Any]) -> None:
+        word = found.get("is")
+        if word == "up":
+            self._host_up = True
+            for one in self._feeds.values():
+                self._do(one, one.life.host_up())
+            return
+        if word == "progress":
+            for name, figures in figures_in(found).items():
+                self._progressed(self._feeds.get(name), figures)
+            return
+        feed = self._feeds.get(str(found.get("feed")))
+        if feed is None or found.get("run") != feed.life.run:
+            return
+        if word == "erred":
+            feed.life.erred(found["code"], found["message"], time.time())
+        elif word == "ended":
+            self._ended(feed, found)
+
+    def _progressed(self, feed: Feed | None, figures: Any) -> None:
+        if feed is None or figures.run != feed.life.run:
+            return
+        feed.figures = figures
+        self._batches += 1
+        if feed.life.advanced(figures.moved_at):
+            self._save_state(feed)
+
+    def _ended(self, feed: Feed, found: Mapping[str, Any]) -> None:
+        life = feed.life
+        feed.figures = replace(feed.figures, checkpoint_ts=found.get("checkpoint_ts", feed.checkpoint_ts))
+        match found["how"]:
+            case "reached":
+                life.reached()
+                do = Do.NOTHING
+            case "stopped":
+                do = life.stopped()
+            case _:
+                do = life.failed(
+                    found["code"],
+                    found["message"],
+                    retryable=found["retryable"],
+                    now=time.time(),
+                    checkpoint=feed.checkpoint_ts,
+                    trouble_since=found.get("trouble_since"),
+                    chance=random.random(),
+                )
+                log.warning("changefeed %s is in state %s: %s: %s", feed.id, life.state, found["code"], found["message"])
+        self._idle[feed.id].set()
+        self._save_state(feed)
+        self._do(feed, do)
+
+    def _host_lost(self, why: str) -> None:
+        self._host_up = False
+        for feed in self._feeds.values():
+            feed.life.host_lost(why, time.time())
+            self._idle[feed.id].set()
+
+    def _do(self, feed: Feed, do: Do) -> None:
+        self._cancel_timer(feed)
+        match do:
+            case Do.START:
+                self._begin(feed)
+            case Do.STOP:
+                self._tell(command("stop", feed=feed.id))
+            case Do.WAIT:
+                pause = max(0.0, (feed.life.retry_at or 0.0) - time.time())
+                self._timers[feed.id] = asyncio.get_running_loop().call_later(pause, self._begin, feed)
+            case Do.NOTHING:
+                pass
+
+    def _begin(self, feed: Feed) -> None:
+        if not self._host_up or not feed.life.wanted or feed.life.runs or self._liveness:
+            return  # the host starts what is to run when it is up
+        retries = feed.life.state in (State.WARNING, State.PENDING)
+        self._idle[feed.id].clear()
+        self._tell(command("start", feed=feed.id, run=feed.life.started(), retries=retries))
+
+    def _tell(self, line: bytes) -> None:
+        if self._host_up and not self._processes.tell_host(line):
+            log.warning("the delivery host takes no commands; it is started again")
+            self._processes.restart_host()
+
+    def _cancel_timer(self, feed: Feed) -> None:
+        timer = self._timers.pop(feed.id, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def _until_idle(self, feed: Feed) -> bool:
+        """Wait until the host no longer runs it. Return whether that came in time."""
+        try:
+            async with asyncio.timeout(END_WITHIN_S):
+                while feed.life.runs:
+                    self._idle[feed.id].clear()
+                    await self._idle[feed.id].wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _save_state(self, feed: Feed) -> None:
+        self._spawn(self._write(feed.id, lambda: self._files.save_state(feed)))
+
+    async def _write(self, feed: str, work: Callable[[], T]) -> T | None:
+        """Do something with a changefeed's files, after all that was asked for before. A failure is logged: the next write has it too."""
+        async with self._writing[feed]:
+            try:
+                return await asyncio.to_thread(work)
+            except TidemillError as error:
+                log.warning("the state of changefeed %s cannot be written: %s", feed, error)
+                return None
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

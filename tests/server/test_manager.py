@@ -95,6 +95,8 @@ class FakeProcesses:
 
     async def stop(self) -> None: ...
 
+    async def kill(self) -> None: ...
+
     def last(self, do: str) -> dict[str, Any]:
         return [one for one in self.told if one["do"] == do][-1]
 
@@ -105,10 +107,11 @@ class World:
     def __init__(self, folder: Path, gc_ttl: float = 86400.0) -> None:
         self.folder, self.processes = folder, FakeProcesses()
         options = ServerOptions(str(folder / "log"), folder / "data", "127.0.0.1:8300", gc_ttl=gc_ttl)
-        self.manager = Manager(options, FakeUpstream(), lambda delivered: self.processes)  # type: ignore[arg-type]
+        self.manager = Manager(options, FakeUpstream(), lambda delivered, term: self.processes)  # type: ignore[arg-type]
 
     async def __aenter__(self) -> World:
         await self.manager.start()
+        await self.manager.lead(1)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -263,7 +266,7 @@ def test_the_checkpoint_is_overwritten_only_between_two_runs(tmp_path: Path) -> 
             world.says("ended", how="stopped")
             assert (await resuming).checkpoint_ts == START + 100
             assert world.processes.last("start")["run"] == 2
-            kept = json.loads((tmp_path / "data/changefeeds/f/checkpoint.json").read_text())
+            kept = json.loads((tmp_path / "log/server/changefeeds/f/checkpoint.json").read_text())
             assert kept["checkpoint_ts"] == START + 100
 
     run(work())
@@ -290,7 +293,7 @@ def test_one_whose_batch_does_not_end_is_cut_off_and_disturbs_nobody(tmp_path: P
         async with World(tmp_path) as world:
             await world.create()
             assert (await world.manager.remove("f")).state is State.REMOVED
-            assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1
+            assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 2, "one of its creation, one of its end"
             assert [*(tmp_path / "data/changefeeds").iterdir()] == []
             assert world.processes.restarts == 0
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from tidemill.changefeed.states import State
 from tidemill.errors import MalformedMessage, TidemillError
+from tidemill.server.errors import NotOwner
 from tidemill.server.feeds import Feed, FeedFiles
 from tidemill.server.host.messages import command, figures_in, parse
 from tidemill.server.life import Do
@@ -32,11 +33,14 @@ END_WITHIN_S = 25.0
 
 T = TypeVar("T")
 
+MakeProcesses = Callable[[Callable[[], int], int], Processes]
+"""Makes the processes of a term: of how many batches were delivered, and the term."""
+
 
 class Hosting:
     """Keeps the changefeeds and their host."""
 
-    def __init__(self, options: ServerOptions, upstream: Upstream, processes: Callable[[Callable[[], int]], Processes]) -> None:
+    def __init__(self, options: ServerOptions, upstream: Upstream, processes: MakeProcesses) -> None:
         self._options, self._upstream = options, upstream
         self._files = FeedFiles(options.data_dir, options.log)
         self._schemas = LogSchemas(options.log)
@@ -47,7 +51,10 @@ class Hosting:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._batches = 0
-        self._processes = processes(lambda: self._batches)
+        self._make_processes = processes
+        self._processes: Processes | None = None
+        self._deposed: Callable[[], None] = lambda: None
+        self._resigning = asyncio.Lock()
         self._host_up = self._captures = False
         self._creating = asyncio.Lock()
         self._started_at = time.time()
@@ -57,6 +64,7 @@ class Hosting:
 
     def _start_capture(self, start_ts: int | None) -> None:
         self._captures = True
+        assert self._processes is not None
         self._processes.start_capture(start_ts, self._resolved_ts)
 
     def _resolved_ts(self) -> int:
@@ -67,6 +75,10 @@ class Hosting:
             self._take_in(parse(line))
         except (MalformedMessage, KeyError, TypeError, ValueError) as error:  # a host of another version
             log.error("a report of the delivery host is not understood (%s); the host is started again: %r", error, line[:200])
+            self._restart_host()
+
+    def _restart_host(self) -> None:
+        if self._processes is not None:
             self._processes.restart_host()
 
     def _take_in(self, found: Mapping[str, Any]) -> None:
@@ -147,9 +159,9 @@ class Hosting:
         self._tell(command("start", feed=feed.id, run=feed.life.started(), retries=retries))
 
     def _tell(self, line: bytes) -> None:
-        if self._host_up and not self._processes.tell_host(line):
+        if self._host_up and self._processes is not None and not self._processes.tell_host(line):
             log.warning("the delivery host takes no commands; it is started again")
-            self._processes.restart_host()
+            self._restart_host()
 
     def _cancel_timer(self, feed: Feed) -> None:
         timer = self._timers.pop(feed.id, None)
@@ -175,8 +187,12 @@ class Hosting:
         async with self._writing[feed]:
             try:
                 return await asyncio.to_thread(work)
+            except NotOwner as error:
+                log.warning("the state of changefeed %s is not this server's to change: %s", feed, error)
+                self._deposed()
+                return None
             except TidemillError as error:
-                log.warning("the state of changefeed %s cannot be written: %s", feed, error)
+                log.warning("the state of changefeed %s cannot be written now: %s", feed, error)
                 return None
 
     def _spawn(self, work: Awaitable[None]) -> None:

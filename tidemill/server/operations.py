@@ -15,7 +15,6 @@ from tidemill.changefeed.states import State
 from tidemill.changelog import feeds as log_feeds
 from tidemill.changelog.files.bounds import is_covered
 from tidemill.changelog.reader import LogReader, log_exists
-from tidemill.changelog.storage.open import open_storage
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
@@ -51,9 +50,13 @@ class Operations(Questions):
         async with self._creating:  # of two requests that came at the same time one is first
             if name in self._feeds:
                 raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}")
-            await self._claim_log(name, settings.start_ts)
-            await asyncio.to_thread(self._files.save, settings, self._location)
-            feed = self._feeds[name] = await asyncio.to_thread(self._files.made, settings)
+            feed = await asyncio.to_thread(self._files.create, settings)  # first: it is refused where another server leads
+            try:
+                await self._claim_log(name, settings.start_ts)
+            except TidemillError:
+                await self._write(name, lambda: self._files.remove(feed))
+                raise
+            self._feeds[name] = feed
         log.info("changefeed %s is created at %s", name, tso.describe(settings.start_ts))
         self._begin(feed)
         return s.CreatedChangefeed(self._info(feed), tables)
@@ -78,10 +81,6 @@ class Operations(Questions):
             schema_registry=wanted.schema_registry or "",
             tz=self._options.zone,
         )
-
-    @property
-    def _location(self) -> str:
-        return open_storage(self._options.log).location
 
     def _checked(self, settings: FeedSettings) -> tuple[SinkUri, ChangefeedConfig]:
         """Raises InvalidReplicaConfig, InvalidSinkUri."""
@@ -151,7 +150,8 @@ class Operations(Questions):
         if never:
             raise e.UpdateRefused("; ".join(map(str, never)), hint="Create another changefeed for that.")
         await asyncio.to_thread(_meet, self._checked(new)[0])
-        await self._write(feed.id, lambda: self._files.save(new, self._location))
+        async with self._writing[feed.id]:
+            await asyncio.to_thread(self._files.save, feed, new)
         feed.settings, feed.config = new, new.checked()
         log.info("changefeed %s is updated: %s", feed.id, "; ".join(map(str, found)) or "nothing differs")
         return self._info(feed)
@@ -220,6 +220,7 @@ class Operations(Questions):
         """Fail changefeeds whose --gc-ttl is over."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
+            await self._write("all", self._files.flush)
             for feed in [*self._feeds.values()]:
                 if due(feed, self._options.gc_ttl, time.time()):
                     await self._expire(feed)

@@ -35,6 +35,10 @@ def command(
             help="Seconds that PD keeps history for a capture that is down, and that the log is kept for a changefeed that stands still.",
         ),
     ] = 86400,
+    capture_session_ttl: Annotated[
+        float,
+        typer.Option("--capture-session-ttl", help="Seconds after which another server of this log leads if the leader is not heard of."),
+    ] = 5.0,
     tz: shared.TzOption = None,
     config: Annotated[
         Path | None,
@@ -89,6 +93,8 @@ def command(
     check_master_reachable(master)
     if gc_ttl <= 0:
         raise ConfigError(f"--gc-ttl {gc_ttl} is not a number of seconds")
+    if not 1 <= capture_session_ttl <= 300:
+        raise ConfigError(f"--capture-session-ttl {capture_session_ttl:g}: expected 1 to 300 seconds")
     addresses = pd.split(",")
     certificates = Certificates(cert, key, ca, tuple(name.strip() for name in (cert_allowed_cn or "").split(",") if name.strip()))
     certificates.context()
@@ -101,6 +107,7 @@ def command(
         zone=zone_name(parse_zone(tz)),
         gc_ttl=float(gc_ttl),
         pd_addrs=tuple(addresses),
+        ttl=capture_session_ttl,
     )
     commands = Commands(
         pd=pd,

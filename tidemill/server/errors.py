@@ -127,3 +127,10 @@ class OwnerNotFound(TidemillError):
 
     code = "CDC:ErrOwnerNotFound"
     retryable = True
+
+
+class CaptureNotReady(TidemillError):
+    """The capture has not started again with the tables of a new changefeed."""
+
+    code = "CDC:ErrClusterIsUnhealthy"
+    retryable = True

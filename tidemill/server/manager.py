@@ -1,6 +1,6 @@
 """The server: keeps the contract of `service.py` over the two processes and the files of the changefeeds.
 
-Read `hosting.py` first (changefeeds and their host), then `questions.py` and `operations.py` (what the API asks for). Here is the server's
+Read `changefeeds` first: it keeps them, and does what the API asks for. Here is the server's
 own: begin and end, its processes, its log, the cluster.
 """
 
@@ -20,10 +20,10 @@ from tidemill.metrics.samples import Sample
 from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.server import errors as e
 from tidemill.server import service as s
+from tidemill.server.changefeeds.hosting import MakeProcesses
+from tidemill.server.changefeeds.operations import Operations
 from tidemill.server.feeds import time_of
 from tidemill.server.host.messages import command
-from tidemill.server.hosting import MakeProcesses
-from tidemill.server.operations import Operations
 from tidemill.server.options import ServerOptions, own_id, own_version
 from tidemill.server.shared.elector import DRAINED_S, Elector
 from tidemill.server.status import capture_status, feed_samples
@@ -74,9 +74,9 @@ class Manager(Operations):
             self._processes = self._make_processes(lambda: self._batches, self._term)
             self._processes.start_host(self._heard, self._host_lost)
             if await asyncio.to_thread(log_exists, self._options.log):
-                self._start_capture(None)
+                await self._start_capture(None)
             elif self._feeds:
-                self._start_capture(min(feed.checkpoint_ts for feed in self._feeds.values()))
+                await self._start_capture(min(feed.checkpoint_ts for feed in self._feeds.values()))
             else:
                 log.info("the log %s begins where the first changefeed does", redact(self._options.log))
             self._watching = asyncio.create_task(self._watch())

@@ -21,6 +21,8 @@ class ServerOptions:
     zone: str = "UTC"
     gc_ttl: float = 86400.0
     pd_addrs: tuple[str, ...] = ()
+    own_rules: bool = False
+    """--capture-config says which tables are captured; else those are that some changefeed wants."""
     ttl: float = 5.0
     """Seconds after which another server leads if this one is not heard of."""
     etcd: tuple[str, ...] = ()

@@ -68,7 +68,11 @@ class Processes(Protocol):
 
     def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None: ...
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int]) -> None: ...
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
+        """`rules`: a --capture-config file; None: none of the server's."""
+
+    def restart_capture(self) -> None:
+        """Let it end: it is started again, and reads the rules again."""
 
     def tell_host(self, line: bytes) -> bool:
         """False if it did not take the line."""
@@ -103,13 +107,14 @@ class OwnProcesses:
         rule = Lasting("delivery host", self._delivered, lost)
         self._keep(ChildProcess("delivery", argv, secrets={LOG_VARIABLE: c.log}, rule=rule, heard=heard))
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int]) -> None:
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
         c = self._commands
         at = ("--start-ts", str(start_ts)) if start_ts is not None else ()
-        argv = python(
-            "tidemill.cli.main", "capture", "--pd", c.pd, "--data-dir", str(c.capture_folder), *at, *self._term, *c.capture, *c.common
-        )
-        self._keep(ChildProcess("capture", argv, secrets={LOG_VARIABLE: c.log}, rule=Lasting("capture", progress, lambda why: None)))
+        only = ("--capture-config", str(rules)) if rules is not None else ()
+        where = ("--pd", c.pd, "--data-dir", str(c.capture_folder), *at, *only)
+        argv = python("tidemill.cli.main", "capture", *where, *self._term, *c.capture, *c.common)
+        rule = Lasting("capture", progress, lambda why: None)
+        self._keep(ChildProcess("capture", argv, secrets={LOG_VARIABLE: c.log}, rule=rule))
 
     def _keep(self, child: ChildProcess) -> None:
         supervisor = Supervisor([child], until="")
@@ -127,6 +132,11 @@ class OwnProcesses:
         child = self._child("delivery")
         if child is not None and child.process is not None:
             child.process.kill()
+
+    def restart_capture(self) -> None:
+        child = self._child("capture")
+        if child is not None and child.process is not None:
+            child.process.terminate()
 
     def trouble(self) -> str | None:
         for name in ("capture", "delivery"):

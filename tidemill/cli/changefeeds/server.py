@@ -108,6 +108,7 @@ def command(
         gc_ttl=float(gc_ttl),
         pd_addrs=tuple(addresses),
         ttl=capture_session_ttl,
+        own_rules=capture_config is not None,
     )
     commands = Commands(
         pd=pd,

@@ -85,15 +85,20 @@ class Records:
             return self._term, dict(self._feeds) if known else None
 
     def put(self, feed: str, record: Record) -> None:
-        """Create or change one. It is durable when this returns. Raises NotOwner, LogUnavailable; what could not be written is written with
-        the next one."""
+        """Create or change one. It is durable when this returns. Raises NotOwner, LogUnavailable; a change that could not be
+        written is written with the next one, a new one is not there."""
         with self._turn:
             before = self._feeds.get(feed)
             if before == record and self._written == self._version:
                 return
             self._feeds[feed] = record
             self._version += 1
-            self._write()
+            try:
+                self._write()
+            except TidemillError:
+                if before is None:
+                    del self._feeds[feed]
+                raise
 
     def drop(self, feed: str) -> None:
         """Remove one. Raises as `put`."""

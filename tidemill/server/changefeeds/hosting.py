@@ -13,11 +13,17 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tidemill.changefeed.states import State
-from tidemill.errors import MalformedMessage, TidemillError
-from tidemill.server.errors import NotOwner
+from tidemill.changelog.log_format import CaptureRules
+from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.storage import durable
+from tidemill.config.file import ChangefeedConfig
+from tidemill.errors import Fenced, MalformedMessage, TidemillError
+from tidemill.server.changefeeds import capture_rules
+from tidemill.server.errors import CaptureNotReady, NotOwner
 from tidemill.server.feeds import Feed, FeedFiles
 from tidemill.server.host.messages import command, figures_in, parse
 from tidemill.server.life import Do
@@ -30,6 +36,9 @@ log = logging.getLogger(__name__)
 
 END_WITHIN_S = 25.0
 """How long a changefeed may take to end its batch when it is removed, or resumed from elsewhere."""
+
+RULES_WITHIN_S, RULES_POLL_S = 60.0, 0.2
+"""How long the capture may take to start again with other rules, and how often the log is looked at meanwhile."""
 
 T = TypeVar("T")
 
@@ -56,16 +65,69 @@ class Hosting:
         self._deposed: Callable[[], None] = lambda: None
         self._resigning = asyncio.Lock()
         self._host_up = self._captures = False
+        self._rules = capture_rules.EVERYTHING
         self._creating = asyncio.Lock()
         self._started_at = time.time()
         self._liveness = 0
         self._cluster_id = ""
         self._id = ""
 
-    def _start_capture(self, start_ts: int | None) -> None:
+    async def _start_capture(self, start_ts: int | None, *more: ChangefeedConfig) -> None:
+        """`more`: of a changefeed that is about to be created."""
         self._captures = True
         assert self._processes is not None
-        self._processes.start_capture(start_ts, self._resolved_ts)
+        if not self._options.own_rules:
+            self._rules = await asyncio.to_thread(self._wanted_rules, *more)
+            await asyncio.to_thread(self._write_rules)
+        self._processes.start_capture(start_ts, self._resolved_ts, None if self._options.own_rules else self._rules_file)
+
+    # ---- which tables are captured
+
+    @property
+    def _rules_file(self) -> Path:
+        return self._options.data_dir / "capture.toml"
+
+    def _write_rules(self) -> None:
+        durable.write(self._rules_file, capture_rules.toml(self._rules).encode(), sync=False)
+
+    def _wanted_rules(self, *more: ChangefeedConfig) -> CaptureRules:
+        """What the changefeeds want; and what the log has now, if it is also for changefeeds of others."""
+        wanted = [capture_rules.of_config(config) for config in (*(feed.config for feed in self._feeds.values()), *more)]
+        if log_exists(self._options.log):
+            reader = LogReader(self._options.log)
+            if not wanted or reader.feeds().keys() - self._feeds.keys():
+                wanted.append(capture_rules.newest(reader.identity))
+        return capture_rules.union(wanted)
+
+    async def _capture_for(self, *more: ChangefeedConfig) -> None:
+        """Let the capture take what the changefeeds want now: it is started again if that is something else than before."""
+        if self._options.own_rules or not self._captures or self._processes is None:
+            return
+        wanted = await asyncio.to_thread(self._wanted_rules, *more)
+        if wanted == self._rules:
+            return
+        self._rules = wanted
+        await asyncio.to_thread(self._write_rules)
+        log.info("the capture starts again, for the tables %s", ", ".join(wanted.rules))
+        self._processes.restart_capture()
+
+    async def _captured(self) -> None:
+        """Wait until the log has the rules that the capture was given last. Raises CaptureNotReady."""
+        try:
+            async with asyncio.timeout(RULES_WITHIN_S):
+                while not await asyncio.to_thread(self._has_rules):
+                    await asyncio.sleep(RULES_POLL_S)
+        except TimeoutError:
+            raise CaptureNotReady(
+                f"the capture does not take the tables of this changefeed within {RULES_WITHIN_S:.0f} s",
+                hint="Its log says why. Try again.",
+            ) from None
+
+    def _has_rules(self) -> bool:
+        if not log_exists(self._options.log):
+            return False
+        found = capture_rules.newest(LogReader(self._options.log).identity)
+        return (found.rules, found.case_sensitive) == (self._rules.rules, self._rules.case_sensitive)
 
     def _resolved_ts(self) -> int:
         return capture_status(self._options.data_dir / "capture").resolved_ts
@@ -181,6 +243,14 @@ class Hosting:
 
     def _save_state(self, feed: Feed) -> None:
         self._spawn(self._write(feed.id, lambda: self._files.save_state(feed)))
+
+    async def _must(self, work: Callable[[], T]) -> T:
+        """Do something with files in a thread. Raises what it raises; NotOwner and Fenced end this server's term."""
+        try:
+            return await asyncio.to_thread(work)
+        except (NotOwner, Fenced):
+            self._deposed()
+            raise
 
     async def _write(self, feed: str, work: Callable[[], T]) -> T | None:
         """Do something with a changefeed's files, after all that was asked for before. A failure is logged: the next write has it too."""

@@ -6,7 +6,10 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from tidemill import tso
 from tidemill.changefeed.changes import changes, refused, with_secrets
@@ -20,9 +23,10 @@ from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
 from tidemill.server import errors as e
 from tidemill.server import service as s
+from tidemill.server.changefeeds import capture_rules
+from tidemill.server.changefeeds.questions import Questions, checked_name
 from tidemill.server.feeds import Feed, due
 from tidemill.server.options import own_version
-from tidemill.server.questions import Questions, checked_name
 from tidemill.server.settings import FeedSettings
 
 log = logging.getLogger(__name__)
@@ -50,9 +54,10 @@ class Operations(Questions):
         async with self._creating:  # of two requests that came at the same time one is first
             if name in self._feeds:
                 raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}")
-            feed = await asyncio.to_thread(self._files.create, settings)  # first: it is refused where another server leads
+            settings = await self._with_tables(settings, config, asked=bool(wanted.start_ts))
+            feed = await self._must(partial(self._files.create, settings))  # first: it is refused where another server leads
             try:
-                await self._claim_log(name, settings.start_ts)
+                await self._claim_log(name, settings.start_ts, config)
             except TidemillError:
                 await self._write(name, lambda: self._files.remove(feed))
                 raise
@@ -60,6 +65,34 @@ class Operations(Questions):
         log.info("changefeed %s is created at %s", name, tso.describe(settings.start_ts))
         self._begin(feed)
         return s.CreatedChangefeed(self._info(feed), tables)
+
+    async def _with_tables(self, settings: FeedSettings, config: ChangefeedConfig, *, asked: bool) -> FeedSettings:
+        """Let the capture take its tables too. Those that it has not taken so far are in the log from now on: there the changefeed begins,
+        if the request leaves that open (not `asked`). Raises StartTsBeforeLog naming what the log lacks, CaptureNotReady."""
+        if not self._captures or self._options.own_rules:
+            return settings
+        await self._capture_for(config)
+        tables = await self._newest_tables()
+        lacks = await asyncio.to_thread(self._lacking, settings.start_ts, config, tables)
+        if lacks and not asked:
+            await self._captured()
+            settings = replace(settings, start_ts=max(await self._upstream.now(), await asyncio.to_thread(self._rules_from)))
+            lacks = []
+        if lacks:
+            await self._capture_for()
+            raise e.StartTsBeforeLog(
+                f"the log does not have {', '.join(lacks[:5])} from {tso.describe(settings.start_ts)} on: no changefeed wanted that so far",
+                hint="Leave start-ts out: the changefeed then begins when the capture has begun to take them.",
+            )
+        return settings
+
+    def _lacking(self, ts: int, config: ChangefeedConfig, tables: Sequence[Any]) -> list[str]:
+        if not log_exists(self._options.log):
+            return []
+        return capture_rules.lacking(LogReader(self._options.log).identity, ts, config.table_filter(), tables)
+
+    def _rules_from(self) -> int:
+        return capture_rules.newest(LogReader(self._options.log).identity).from_ts
 
     async def _wanted(self, name: str, wanted: s.NewChangefeed) -> FeedSettings:
         """What a request asks for, with the cluster's present where it leaves the start open."""
@@ -94,13 +127,13 @@ class Operations(Questions):
         except ConfigError as error:
             raise e.InvalidSinkUri(error.message, hint=error.hint) from error
 
-    async def _claim_log(self, name: str, ts: int) -> None:
+    async def _claim_log(self, name: str, ts: int, *more: ChangefeedConfig) -> None:
         """Let the log keep what lies above `ts`; begin one there if there is none. Raises StartTsBeforeLog."""
         if not self._captures:
             safe_point = await (await self._upstream.connect()).gc_safe_point()
             if ts < safe_point:
                 raise e.StartTsBeforeLog(f"start-ts {ts} lies before the cluster's GC safe point {safe_point}")
-            self._start_capture(ts)
+            await self._start_capture(ts, *more)
             return
         try:
             await asyncio.to_thread(self._register, name, ts)
@@ -151,8 +184,9 @@ class Operations(Questions):
             raise e.UpdateRefused("; ".join(map(str, never)), hint="Create another changefeed for that.")
         await asyncio.to_thread(_meet, self._checked(new)[0])
         async with self._writing[feed.id]:
-            await asyncio.to_thread(self._files.save, feed, new)
+            await self._must(partial(self._files.save, feed, new))
         feed.settings, feed.config = new, new.checked()
+        await self._capture_for()
         log.info("changefeed %s is updated: %s", feed.id, "; ".join(map(str, found)) or "nothing differs")
         return self._info(feed)
 
@@ -192,7 +226,7 @@ class Operations(Questions):
         if not await self._until_idle(feed):
             raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
         async with self._writing[feed.id]:
-            await asyncio.to_thread(self._files.overwrite, feed, ts)
+            await self._must(partial(self._files.overwrite, feed, ts))
         log.warning("the checkpoint of changefeed %s is overwritten: it is %s now", feed.id, tso.describe(ts))
 
     async def _written(self, feed: Feed) -> None:
@@ -211,6 +245,7 @@ class Operations(Questions):
             await self._write(feed.id, lambda: self._files.fence_off(feed))
         await self._write(feed.id, lambda: self._files.remove(feed))
         await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
+        await self._capture_for()
         self._writing.pop(feed.id, None)
         self._idle.pop(feed.id, None)
         log.info("changefeed %s is removed; it was at %s", feed.id, tso.describe(feed.checkpoint_ts))

@@ -14,8 +14,8 @@ from tidemill.config.file import ChangefeedConfig, check_config
 from tidemill.errors import ConfigError, LogError
 from tidemill.server import errors as e
 from tidemill.server import service as s
+from tidemill.server.changefeeds.hosting import Hosting
 from tidemill.server.feeds import Feed, time_of
-from tidemill.server.hosting import Hosting
 from tidemill.server.upstream import lists_of, physical_ids
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 import httpx
 from starlette.requests import ClientDisconnect, Request
@@ -90,7 +91,9 @@ class Forwarding:
         if self._client is None:
             self._client = self._make()
         query = f"?{request.url.query}" if request.url.query else ""
-        path = request.scope.get("raw_path", request.url.path.encode()).decode("ascii", "replace")
+        path = bytes(request.scope.get("raw_path") or b"").decode("ascii", "replace")
+        if not path.startswith("/"):  # %2Fapi@elsewhere would make another host of it
+            path = quote(request.scope["path"])
         headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1").lower() not in _LEFT_OUT]
         try:
             answer = await self._client.request(

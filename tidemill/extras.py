@@ -13,7 +13,7 @@ EXTRAS = {
     "s3": ("botocore",),
     "canal": ("kazoo",),
     "binlog": ("etcd3aio", "plyvel", "cryptography", "httpx"),
-    "server": ("fastapi", "starlette", "uvicorn", "h11", "httpx"),
+    "server": ("fastapi", "starlette", "uvicorn", "h11", "httpx", "etcd3aio"),
     "playground": ("greenlet", "etcd3aio"),
 }
 """The extras of pyproject.toml, and the modules that each brings."""

@@ -10,7 +10,9 @@ import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
+from tidemill.capture.tikv.client.tls import Security
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.delivery.zone import parse_zone
@@ -102,7 +104,7 @@ async def serve(
         if not starting.done():
             return
         await starting
-        elector = await asyncio.to_thread(elector_of, options, manager)
+        elector = await asyncio.to_thread(elector_of, options, manager, upstream.security)
         manager.elects(elector)
         app = create_app(manager, tokens=tokens, zone=parse_zone(options.zone))
         role = Role(manager, elector, "https" if certificates.cert is not None else "http")
@@ -126,10 +128,19 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-def elector_of(options: ServerOptions, manager: Manager) -> Elector:
+def key_of(location: str) -> str:
+    """The key in etcd for the servers of a log. Secrets of its URL are not in it."""
+    return f"/tidemill/servers/{quote(redact(location).partition('?')[0], safe='')}"
+
+
+def elector_of(options: ServerOptions, manager: Manager, security: Security | None) -> Elector:
     """This server's part in the election. Raises LogError."""
     storage = open_storage(options.log)
     place: Place = SharedFile(storage, LEASE)
+    if options.etcd:
+        from tidemill.server.shared.etcd import EtcdKey
+
+        place = EtcdKey(options.etcd, key_of(storage.location), security)
     if not storage.local and not storage.can_swap:
         log.warning(
             "%s has no conditional writes: no other server may use this log, because nothing decides which one leads", redact(options.log)

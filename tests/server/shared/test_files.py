@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
+from tests.support.delivery.runs import await_that
+from tests.support.servers.etcds import Etcd
 from tidemill.changelog.storage.open import LocalStorage, Storage
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.errors import Fenced, LogCorrupt, LogFenced
+from tidemill.errors import Fenced, LogCorrupt, LogFenced, UpstreamUnavailable
 from tidemill.server.errors import NotOwner
 from tidemill.server.feeds import FeedFiles
 from tidemill.server.settings import FeedSettings
+from tidemill.server.shared.etcd import EtcdKey
 from tidemill.server.shared.file import SharedFile
 from tidemill.server.shared.lease import Leases
 from tidemill.server.shared.members import Member, Members
@@ -50,6 +53,35 @@ def test_one_of_two_takes_the_lease(storage: Storage) -> None:
     assert one.renew(renewed) is None
     one.free(renewed)
     assert one.look() == taken
+
+
+@pytest.mark.slow
+def test_a_real_etcd_keeps_the_lease(tmp_path: Path) -> None:
+    etcd = Etcd(tmp_path)
+    etcd.start()
+    try:
+        one, other = (Leases(EtcdKey(["127.0.0.1:9", etcd.address], "/tidemill/x", None), name, "", 5.0) for name in ("one", "other"))
+        await_that(lambda: answers(one), "etcd answers")
+        mine = one.take(None)
+        assert mine is not None
+        assert other.take(None) is None
+        assert one.renew(mine) == replace(mine, beat=2)
+        assert other.take(mine) is None
+        taken = other.take(other.look())
+        assert taken is not None
+        assert (taken.term, one.renew(mine), one.look()) == (2, None, taken)
+        etcd.kill()
+        with pytest.raises(UpstreamUnavailable, match="does not answer"):
+            one.look()
+    finally:
+        etcd.kill()
+
+
+def answers(found: Leases) -> bool:
+    try:
+        return found.look() is None
+    except UpstreamUnavailable:
+        return False
 
 
 def test_a_beat_whose_answer_got_lost_is_followed_by_the_next(storage: Storage) -> None:

@@ -39,6 +39,10 @@ def command(
         float,
         typer.Option("--capture-session-ttl", help="Seconds after which another server of this log leads if the leader is not heard of."),
     ] = 5.0,
+    etcd: Annotated[
+        str | None,
+        typer.Option("--etcd", help="HOST:PORT,… of an etcd, such as PD, that keeps the leader's lease. Default: the log's storage."),
+    ] = None,
     tz: shared.TzOption = None,
     config: Annotated[
         Path | None,
@@ -108,6 +112,7 @@ def command(
         gc_ttl=float(gc_ttl),
         pd_addrs=tuple(addresses),
         ttl=capture_session_ttl,
+        etcd=tuple(address.strip() for address in (etcd or "").split(",") if address.strip()),
         own_rules=capture_config is not None,
     )
     commands = Commands(

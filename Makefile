@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel lower-ends dashboards deploy clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel lower-ends dashboards page deploy clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON := .venv/bin/python
@@ -110,6 +110,13 @@ lower-ends: setup
 dashboards: setup
 	@command -v prometheus promtool >/dev/null || { echo "Install Debian's package prometheus first"; exit 1; }
 	$(PYTHON) -m pytest tests/metrics/test_dashboard.py -rs
+
+# The web page in a headless Chromium, with pictures of it to look at: Debian's package chromium, which the set-up does not install
+page: setup
+	@command -v chromium chromium-browser google-chrome >/dev/null || [ -n "$$TIDEMILL_CHROMIUM" ] || \
+	{ echo "Install Debian's package chromium first, or set TIDEMILL_CHROMIUM to the path of a Chromium"; exit 1; }
+	TIDEMILL_SCREENSHOTS=$${SCREENSHOTS:-.tidemill/screenshots} $(PYTHON) -m pytest tests/server/page tests/server/api/test_page.py -rs
+	@echo "Look at the pictures in $${SCREENSHOTS:-.tidemill/screenshots}"
 
 wheel: setup
 	$(PYTHON) -m build --wheel

@@ -1,12 +1,13 @@
 """A Drainer from the pull to where it delivers: CPU a transaction of one row, transactions a second, and memory with one giant transaction.
 
-    python -m bench.bench_binlog [limits log blackhole mysql run large] [--rows 400000] [--size-mib 2040]
+    python -m bench.bench_binlog [limits log blackhole mysql file kafka run large] [--rows 400000] [--size-mib 2040]
 
 `limits`: what the machine gives in the same run: the same bytes read from the same socket and dropped, and copied in memory. `log`: pull →
 change log, as `tidemill run --binlog` does it. `blackhole`: pull → rows read → dropped. `mysql`: `tidemill drainer` into MariaDB, over one
-connection, over 16 as the real one's default, and merged. `run`: `tidemill run --binlog` into MariaDB, with Spark; its CPU is of all its
-processes. `large`: one transaction of --size-mib (rows of 200 bytes) into the change log; told is the memory of the process that is not of
-files, at most, above what it was, and as a multiple of the transaction.
+connection, over 16 as the real one's default, and merged. `file`, `kafka`: `tidemill drainer` into files, into a broker. `run`:
+`tidemill run --binlog` into MariaDB, with Spark; its CPU is of all its processes. `large`: one transaction of --size-mib (rows of 200
+bytes) into the change log; told is the memory of the process that is not of files, at most, above what it was, and as a multiple of the
+transaction.
 
 The Pump is a process of its own that has its answers ready (`binlog_pump.py`); neither it nor MariaDB is counted. Real Drainer, with
 another Pump: 39,000 transactions/s into its black hole, of which it reads no rows; 10,000 rows/s into MariaDB, 17,000 to 20,000 merged;
@@ -21,15 +22,17 @@ import multiprocessing as mp
 import resource
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import uvloop
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import binlog_pump
 from bench.usage import TreeUsage
@@ -48,10 +51,11 @@ from tidemill.capture.tikv.feed.http2 import connect
 from tidemill.capture.tikv.receive.decode import Packed
 from tidemill.changelog.spread import Layout
 from tidemill.demo.session import Delivery, Upstream
+from tidemill.playground.programs.kafka_broker.broker import KafkaBroker
 from tidemill.playground.programs.mariadb import MariaDbServer
 from tidemill.wire import pump_pb2
 
-KINDS = ("limits", "log", "blackhole", "mysql", "run", "large")
+KINDS = ("limits", "log", "blackhole", "mysql", "file", "kafka", "run", "large")
 MIB = 1 << 20
 WARM = 0.1
 """The share of the rows that goes before what is measured."""
@@ -104,8 +108,11 @@ class Cost:
         return f"{count / self.wall_s:9,.0f} transactions/s, {self.cpu_s * 1e6 / count:6.2f} us of CPU each"
 
 
-async def measured(pump: Pump, rows: int, reached: Callable[[], int], failed: asyncio.Future[Any]) -> tuple[Cost, int, int]:
-    """Send rows, first a few to warm up. Returns the cost of the others, how many they are, and their bytes."""
+async def measured(
+    pump: Pump, rows: int, reached: Callable[[], int], failed: asyncio.Future[Any], flush: Callable[[], None] = lambda: None
+) -> tuple[Cost, int, int]:
+    """Send rows, first a few to warm up. Returns the cost of the others, how many they are, and their bytes. `flush`: returns when all that
+    was taken is downstream."""
     warm = int(rows * WARM)
     cost, size = Cost(0, 0), 0
     for begin, end in ((0, warm), (warm, rows)):
@@ -113,6 +120,7 @@ async def measured(pump: Pump, rows: int, reached: Callable[[], int], failed: as
         wall, cpu = time.monotonic(), time.process_time()
         await asyncio.to_thread(pump.go)
         await until(lambda last=last: reached() >= last, failed)  # type: ignore[misc]
+        await asyncio.to_thread(flush)
         cost = Cost(time.monotonic() - wall, time.process_time() - cpu)
     return cost, rows - warm, size
 
@@ -181,6 +189,7 @@ class BlackHole:
     """Drops all."""
 
     save_s = 3.0
+    is_behind = False
 
     def __init__(self, base: int) -> None:
         self._base = base
@@ -201,7 +210,7 @@ class BlackHole:
     def load(self) -> Position | None:
         return None
 
-    def write(self, entries: list[LogEntry]) -> None:
+    def write(self, entries: Sequence[LogEntry]) -> None:
         self.rows += sum(batch.num_rows for entry in entries for _, batch in entry.changes)
 
     def flush(self) -> None:
@@ -351,9 +360,35 @@ async def mysql(options: argparse.Namespace) -> None:
                 settings = settings_of(source, Path(folder), db_type="mysql", to=to, **more)
                 drainer: Drainer[Any] = Drainer(settings, Forms(settings))
                 async with running(drainer.run(), lambda drainer=drainer: drainer.ask(NodeEvent.PAUSE)) as task:
-                    cost, count, _ = await measured(source, rows, lambda drainer=drainer: drainer.done_ts, task)  # type: ignore[misc]
+                    done, flush = partial(getattr, drainer, "done_ts"), lambda drainer=drainer: drainer._outlet.flush()
+                    cost, count, _ = await measured(source, rows, done, task, flush)
             counted(server, rows)
             print(f"{'drainer -> MariaDB, ' + name:44s} {cost.of(count)}", flush=True)
+
+
+# ---- the Drainer's own messages
+
+
+async def form(options: argparse.Namespace, db_type: str, **to: Any) -> None:
+    rows = options.rows // 4
+    with pump() as source, tempfile.TemporaryDirectory() as folder:
+        settings = settings_of(source, Path(folder), db_type=db_type, to=Downstream(dir=f"{folder}/out", **to))
+        drainer: Drainer[Any] = Drainer(settings, Forms(settings))
+        async with running(drainer.run(), lambda drainer=drainer: drainer.ask(NodeEvent.PAUSE)) as task:
+            cost, count, _ = await measured(source, rows, lambda: drainer.done_ts, task, lambda: drainer._outlet.flush())
+    print(f"{'drainer -> ' + db_type:44s} {cost.of(count)}", flush=True)
+
+
+async def file(options: argparse.Namespace) -> None:
+    await form(options, "file")
+
+
+async def kafka(options: argparse.Namespace) -> None:
+    with KafkaBroker() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        for made in admin.create_topics([NewTopic("obinlog", 1, 1)]).values():
+            made.result()
+        await form(options, "kafka", kafka_addrs=broker.address, topic_name="obinlog")
 
 
 @dataclass(frozen=True)
@@ -388,7 +423,7 @@ async def run(options: argparse.Namespace) -> None:
     print(f"{'run --binlog -> log -> Spark -> MariaDB':44s} {cost.of(options.rows - warm)}", flush=True)
 
 
-WORK = {"limits": limits, "log": log, "blackhole": blackhole, "mysql": mysql, "run": run, "large": large}
+WORK = {"limits": limits, "log": log, "blackhole": blackhole, "mysql": mysql, "file": file, "kafka": kafka, "run": run, "large": large}
 
 
 def main() -> None:

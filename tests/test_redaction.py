@@ -92,3 +92,11 @@ def test_what_is_said_of_a_sink_shows_no_secret(address: str) -> None:
     else:
         said = f"{uri} {uri!r} {uri.warnings}"
     assert shows(said) == []
+
+
+def test_a_row_that_is_to_be_left_out_is_shown() -> None:
+    named = "--skip-row 'shop.orders:7480000000000000685f7280000011@470616483922444289' goes on without this row"
+    assert redact(named) == named
+    assert redact("expected DATABASE.TABLE:KEY@COMMIT_TS with KEY in hex") == "expected DATABASE.TABLE:KEY@COMMIT_TS with KEY in hex"
+    assert redact("user:secret@470616483922444289.example.org") == "user:xxxxx@470616483922444289.example.org"
+    assert redact("user:secret@10.0.0.1") == "user:xxxxx@10.0.0.1"

@@ -12,6 +12,7 @@ EXTRAS = {
     "mysql": ("pymysql",),
     "s3": ("botocore",),
     "canal": ("kazoo",),
+    "lake": ("deltalake", "pyiceberg", "sqlalchemy"),
     "binlog": ("etcd3aio", "plyvel", "cryptography", "httpx"),
     "server": ("fastapi", "starlette", "uvicorn", "h11", "httpx", "etcd3aio"),
     "playground": ("greenlet", "etcd3aio"),

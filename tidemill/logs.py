@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -62,6 +63,35 @@ def set_level(level: str) -> None:
     if level.lower() not in LEVELS:
         raise ConfigError(f"log level {level!r} is unknown", hint=f"Use one of {', '.join(LEVELS)}.")
     logging.getLogger("tidemill").setLevel(LEVELS[level.lower()])
+
+
+class _Listener(logging.Handler):
+    """Gives each line of the log to somebody."""
+
+    def __init__(self, heard: Callable[[str], None], formatter: logging.Formatter | None) -> None:
+        super().__init__()
+        self.heard = heard
+        self.setFormatter(formatter)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard(self.format(record))
+
+
+def listen(heard: Callable[[str], None]) -> None:
+    """Call something with each line of this process's log from now on, in the thread that logs, and with what `relay` passes on. Lines come
+    as in the log: redacted. Call it after `setup`, which ends it."""
+    logger = logging.getLogger("tidemill")
+    logger.addHandler(_Listener(heard, next((handler.formatter for handler in logger.handlers), None)))
+
+
+def relay(lines: Sequence[str]) -> None:
+    """Write lines of another process's log to stderr, and give them to whoever listens."""
+    for line in lines:
+        sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+    for handler in logging.getLogger("tidemill").handlers if lines else ():
+        if isinstance(handler, _Listener):
+            handler.heard(redact("\n".join(lines)))
 
 
 def name_thread(name: str) -> None:

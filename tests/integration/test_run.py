@@ -59,6 +59,9 @@ def _fetch(address: str, page: str) -> str:
     return text
 
 
+PAGES = ("/status", "/metrics", "/", "/api/page/overview", "/api/page/log")
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("run")
@@ -75,7 +78,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             everyone = [p for group in processes(delivery).values() for p in group]
             await_that(lambda: bool(delivery.status().get("rows")), "the run's status has come as far", delivery)
             status = dict(delivery.status())
-            served = {page: _fetch(status["status_addr"], page) for page in ("/status", "/metrics")}
+            served = {page: _fetch(status["status_addr"], page) for page in PAGES}
             exits = [delivery.stop()]
         left_over = gone(everyone)
         before = upstream.stats()["transactions"]
@@ -98,6 +101,16 @@ def test_what_was_delivered_makes_the_upstreams_tables(world: World) -> None:
     assert audit.repeats == 0
     assert {p.resolved for p in audit.partitions.values()} == {world.target_ts}
     assert len(audit.partitions) == PARTITIONS
+
+
+def test_a_run_has_a_web_page(world: World) -> None:
+    assert '<script type="module" src="/page/app.js">' in world.served["/"]
+    found = json.loads(world.served["/api/page/overview"])
+    assert (found["server"]["read_only"], found["capture"]["state"]) == (True, "running")
+    assert [(one["id"], one["rows"] > 8, one["may"]) for one in found["changefeeds"]] == [("demo", True, [])]
+    lines = json.loads(world.served["/api/page/log"])["lines"]
+    assert any("[capture]" in line for line in lines)
+    assert any("[delivery]" in line or "[changefeed]" in line for line in lines)
 
 
 def test_a_signal_and_a_target_end_a_run_with_0(world: World) -> None:

@@ -13,7 +13,7 @@ import uvloop
 from tidemill.errors import ConfigError
 from tidemill.metrics import http
 from tidemill.metrics.http import PageServer
-from tidemill.metrics.pages import json_page
+from tidemill.metrics.pages import Page, asked_page, json_page
 from tidemill.metrics.samples import Sample, counter, gauge, metrics_page
 
 
@@ -50,6 +50,20 @@ def test_pages() -> None:
         assert (await ask(server.address, "POST /status HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 405")
         assert "pages: /metrics /status" in await ask(server.address, "GET / HTTP/1.1\r\n\r\n")
         assert await ask(server.address, "junk") == ""
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_page_may_have_headers_and_depend_on_the_query() -> None:
+    async def main() -> None:
+        asked = asked_page(lambda query: {"asked": dict(query)})
+        server = PageServer({"/": Page("text/html", lambda: b"x", {"Content-Security-Policy": "default-src 'none'"}), "/asked": asked})
+        await server.start("127.0.0.1:0")
+        assert "\r\nContent-Security-Policy: default-src 'none'\r\n" in await ask(server.address, "GET / HTTP/1.1\r\n\r\n")
+        assert (await ask(server.address, "GET /asked?a=1&b=%C3%A4 HTTP/1.1\r\n\r\n")).endswith('{"asked": {"a": "1", "b": "\\u00e4"}}')
+        many = "&".join(f"x{i}=1" for i in range(99))
+        assert (await ask(server.address, f"GET /asked?{many} HTTP/1.1\r\n\r\n")).endswith('{"asked": {}}')
         await server.stop()
 
     asyncio.run(main())

@@ -21,8 +21,10 @@ from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.changefeeds import hosting
 from tidemill.server.host.messages import Figures, progress, report
+from tidemill.server.host.process import Host
 from tidemill.server.manager import Manager
 from tidemill.server.options import ServerOptions
+from tidemill.server.settings import FeedSettings
 from tidemill.server.shared.records import Records
 from tidemill.tso import compose
 
@@ -75,10 +77,11 @@ class FakeProcesses:
     restarts: int = 0
     capture_restarts: int = 0
     rules: Path | None = None
+    level: str = ""
     heard: Callable[[bytes], None] = print
-    lost: Callable[[str], None] = print
+    lost: Callable[[str, bool], None] = print
 
-    def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+    def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str, bool], None]) -> None:
         self.heard, self.lost = heard, lost
         heard(report("up"))
 
@@ -94,6 +97,9 @@ class FakeProcesses:
 
     def restart_host(self) -> None:
         self.restarts += 1
+
+    def set_log_level(self, level: str) -> None:
+        self.level = level
 
     def trouble(self) -> str | None:
         return None
@@ -280,6 +286,42 @@ def test_the_checkpoint_is_overwritten_only_between_two_runs(tmp_path: Path) -> 
     run(work())
 
 
+def test_rows_are_left_out_from_the_next_run_on(tmp_path: Path) -> None:
+    one, two = (f"shop.t:748000000000000001@{ts}" for ts in (470000000000000001, 470000000000000002))
+
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            resume = world.manager.resume
+            with pytest.raises(e.UpdateRefused, match="is normal"):
+                await resume("f", skip_rows=[one])
+            world.says("ended", how="failed", code="TM:ErrMalformedRow", message="a row", retryable=False, trouble_since=None)
+            with pytest.raises(e.InvalidParameter, match="expected"):
+                await resume("f", skip_rows=["shop.t"])
+            assert (await resume("f", skip_rows=[one])).state is State.NORMAL
+            assert world.processes.last("start")["run"] == 2
+            world.says("ended", how="failed", code="TM:ErrMalformedRow", message="a row", retryable=False, trouble_since=None)
+            await resume("f", skip_rows=[one, two])
+            settings = FeedSettings.load(tmp_path / "data/changefeeds/f")
+            assert settings.skip_rows == (one, two)
+            host = Host(str(tmp_path / "log"), tmp_path / "data", None, trigger_ms=1000, retry_s=1.0, term=1)  # type: ignore[arg-type]
+            assert [str(row) for row in host._options(settings, retries=False).skip_rows] == [one, two]
+
+    run(work())
+
+
+def test_what_the_page_shows_besides(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            world.moves(START + 5, rows=3)
+            assert world.manager.figures()["f"].rows == 3
+            assert world.manager.capture_status().updated == 0
+            assert world.manager.processes() == []
+
+    run(work())
+
+
 def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path) -> None:
     async def work() -> None:
         async with World(tmp_path) as world:
@@ -328,7 +370,7 @@ def test_a_host_that_dies_is_given_all_changefeeds_again(tmp_path: Path) -> None
         async with World(tmp_path) as world:
             await world.create("a")
             await world.create("b")
-            world.processes.lost("killed")
+            world.processes.lost("killed", True)
             assert {i.state for i in await world.manager.changefeeds()} == {State.WARNING}
             world.processes.told.clear()
             world.processes.heard(report("up"))
@@ -392,5 +434,68 @@ def test_a_server_that_was_deposed_says_so_and_changes_nothing(tmp_path: Path) -
             assert len(deposed) == 2, "the state could not be written"
             await new.manager.stop()
             assert sorted(Records(open_storage(str(tmp_path / "log"))).read() or ()) == ["a"]
+
+    run(work())
+
+
+def test_one_that_kills_the_host_again_and_again_takes_the_others_down_no_more(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            for feed in ("a", "poison", "b"):
+                await world.create(feed)
+            processes, ts = world.processes, START
+
+            def host_begins() -> list[str]:
+                """It comes up; the healthy ones advance. Return what was started."""
+                nonlocal ts
+                ts += 5
+                processes.told.clear()
+                processes.heard(report("up"))
+                started = {one["feed"]: one["run"] for one in processes.told if one["do"] == "start"}
+                moved = {feed: Figures(run, ts, ts, moved_at=time.time()) for feed, run in started.items() if feed != "poison"}
+                processes.heard(progress(moved))
+                return [one["feed"] for one in processes.told if one["do"] == "start"]
+
+            processes.heard(progress({feed: Figures(1, START + 1, START + 1, moved_at=time.time()) for feed in ("a", "b")}))
+            processes.lost("killed by SIGSEGV", True)
+            assert host_begins() == ["a", "poison", "b"]
+            processes.lost("killed by SIGSEGV", True)
+            feeds = {info.id: info for info in await world.manager.changefeeds()}
+            poison = feeds["poison"]
+            assert poison.error is not None
+            assert (poison.state, poison.error.code, poison.retry_at is not None) == (State.PENDING, "TM:ErrProcessLost", True)
+            assert "while it delivered poison" in poison.error.message
+            assert host_begins() == ["a", "b"], "it waits"
+            assert {info.state for info in await world.manager.changefeeds() if info.id != "poison"} == {State.NORMAL}
+            await world.manager.resume("poison")  # a person tries it
+            assert processes.told[-1]["feed"] == "poison"
+
+    run(work())
+
+
+def test_the_log_level_reaches_both_processes(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.manager.set_log_level("info")
+            assert world.processes.level == "info"
+            with pytest.raises(e.InvalidParameter):
+                await world.manager.set_log_level("loud")
+
+    run(work())
+
+
+def test_synced_by_the_changefeeds_own_intervals(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create("f", replica_config={"synced-status": {"synced-check-interval": 5, "checkpoint-interval": 40}})
+            now_s = NOW / (1 << 18) / 1000
+            for behind_s, rows_s_ago, synced in ((30, 10, True), (30, 3, False), (50, 10, False)):
+                world.moves(NOW - compose(behind_s * 1000), rows_at=now_s - rows_s_ago)
+                assert (await world.manager.synced("f")).synced is synced
+            await world.create("g")
+            world.moves(NOW - compose(10_000), rows_at=now_s - 10)
+            assert not (await world.manager.synced("g")).synced, "TiCDC's 300 s"
+            with pytest.raises(e.InvalidReplicaConfig, match="synced-check-interval"):
+                await world.create("h", replica_config={"synced-status": {"synced-check-interval": 0}})
 
     run(work())

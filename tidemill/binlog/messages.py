@@ -143,6 +143,7 @@ class Prewritten:
         return message.SerializeToString()
 
 
+_MUTATIONS = {int(kind): kind for kind in MutationType}
 _ROWS = {MutationType.INSERT: "inserted", MutationType.UPDATE: "updated", MutationType.DELETE_ROW: "deleted"}
 
 
@@ -159,8 +160,8 @@ def read_prewritten(value: bytes) -> Prewritten:
 def _mutation(message: binlog_pb2.TableMutation) -> TableMutation:
     where = f"the mutations of table {message.table_id}"
     try:
-        sequence = tuple(MutationType(kind) for kind in message.sequence)
-    except ValueError as error:
+        sequence = tuple(_MUTATIONS[kind] for kind in message.sequence)
+    except KeyError as error:
         raise MalformedMessage(f"{where} have a kind that is not known: {error}") from None
     rows = tuple(message.inserted_rows), tuple(message.updated_rows), tuple(message.deleted_rows)
     found = TableMutation(message.table_id, *rows, sequence)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import signal
-import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +33,7 @@ from tidemill.capture.growth import Change, Folders, Growth, Settled, change_lay
 from tidemill.capture.heads import check_heads, durable_heads
 from tidemill.capture.hot_tables import split_of
 from tidemill.capture.initial_load import Loading, loading_of, plan_beginning, plan_what_is_asked
-from tidemill.capture.lifecycle import Lifecycle, in_thread, together
+from tidemill.capture.lifecycle import Lifecycle, in_thread, serving, stop_on_signals, together
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import FILE as STATUS_FILE
 from tidemill.capture.status import CaptureStatus, LogHold, held_by, start_of
@@ -130,24 +128,14 @@ class Capture:
         """Capture until SIGTERM, SIGINT or `stop`. Raises TidemillError for errors that a retry does not fix."""
         self._life = Lifecycle()
         raise_limit()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        stop_on_signals(self.stop)
         folder = self.config.folder
         with storage_errors(str(folder), writing=True):
             folder.mkdir(parents=True, exist_ok=True)
         self.status.start_ts = start_of(folder, self.status.log)
         pages = PageServer({"/status": json_page(self._look), "/metrics": metrics_page(self._samples)})
-        try:
-            if self.config.status_addr:
-                await pages.start(self.config.status_addr)
+        async with serving(pages, self.config.status_addr, lambda state, error: self._end(state, error, folder)):
             await self._life.lead(self._capture(folder))
-            self._end("stopped", None, folder)
-        except BaseException as e:
-            self._end("failed", e, folder)
-            raise
-        finally:
-            await pages.stop()
 
     def stop(self) -> None:
         """End without an error; what is resolved is sealed first."""

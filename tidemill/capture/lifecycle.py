@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from tidemill.capture.python_gc import GcPause
+from tidemill.metrics.http import PageServer
 from tidemill.metrics.stalls import StallWatch
 
 T = TypeVar("T")
@@ -33,6 +37,28 @@ async def together(*works: Coroutine[Any, Any, None]) -> None:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None
+
+
+def stop_on_signals(stop: Callable[[], None]) -> None:
+    """Let SIGTERM and SIGINT stop the process, whose main thread this has to be; elsewhere nothing is done."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+@asynccontextmanager
+async def serving(pages: PageServer, addr: str | None, ended: Callable[[str, BaseException | None], None]) -> AsyncIterator[None]:
+    """Serve pages while the block works; without an `addr` none. `ended` is told `stopped`, or `failed` and why, before they go."""
+    try:
+        if addr:
+            await pages.start(addr)
+        yield
+        ended("stopped", None)
+    except BaseException as error:
+        ended("failed", error)
+        raise
+    finally:
+        await pages.stop()
 
 
 class Lifecycle:

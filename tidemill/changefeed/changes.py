@@ -117,6 +117,10 @@ SETTINGS: Mapping[str, Rule] = {
         ["start-ts of clients", "get.wait", "store-age", "store-size"], Rule(When.AT_ONCE, "it concerns the server for Canal's clients")
     ),
     **dict.fromkeys(["server-id", "enum-set-as-text"], Rule(When.CHECKPOINT, "entries after the checkpoint have it")),
+    "mode": Rule(When.NEVER, "tables of rows and tables of changes are not made of each other; create a changefeed for another place"),
+    **dict.fromkeys(["target-file-size", "compact-every"], _TUNING),
+    "catalog-uri": _ADDRESS,
+    "warehouse": Rule(When.NEVER, "the manifests lie there; create a changefeed with --start-ts of the checkpoint"),
     "case-sensitive": _TABLES,
     "force-replicate": _TABLES,
     "ignore-ineligible-table": Rule(When.AT_ONCE, "it is asked only when a changefeed is created or updated"),
@@ -124,6 +128,7 @@ SETTINGS: Mapping[str, Rule] = {
     "bdr-mode": Rule(When.CHECKPOINT, "changes after the checkpoint are held against it"),
     "dispatchers": _ROUTE,
     "column-selectors": _FORM,
+    "synced-status": Rule(When.AT_ONCE, "it only says when the API calls everything synced"),
     "changefeed-error-stuck-duration": Rule(When.AT_ONCE, "it only says when a changefeed has failed"),
     "progress": Rule(When.AT_ONCE, "the checkpoint holds for both kinds"),
     "canal": Rule(When.AT_ONCE, "the server for Canal's clients reads it"),
@@ -188,7 +193,8 @@ def _settings(sink: SinkUri, config: ChangefeedConfig) -> Iterator[tuple[str, st
     yield "user", name
     yield "password", password
     in_path = "topic" if sink.scheme is Scheme.KAFKA else "path"
-    yield in_path, sink.topic if sink.scheme is Scheme.KAFKA else f"{hosts if sink.scheme is Scheme.S3 else ''}{parts.path}"
+    in_bucket = sink.scheme in (Scheme.S3, Scheme.DELTA, Scheme.ICEBERG)
+    yield in_path, sink.topic if sink.scheme is Scheme.KAFKA else f"{hosts if in_bucket else ''}{parts.path}"
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     for parameter, value in given.items():
         known = PARAMETERS.get(parameter)

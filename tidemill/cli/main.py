@@ -30,6 +30,7 @@ VERBS = {
     "consume": "Read the topics of a changefeed, and write them into tables or another sink.",
     "show": "Show the changes in a topic or in files, one a line.",
     "replay": "Deliver the content of a change log to a sink, then end.",
+    "lake": "List, verify and vacuum the tables that a delta:// sink has written.",
     "diff": "Compare the upstream's tables with a downstream's, and write the SQL that repairs it.",
     "redo": "Bring a downstream that died with its changefeed to the last resolved ts of the change log.",
     "resync": "Read one table again while its capture runs.",
@@ -37,6 +38,7 @@ VERBS = {
     "changefeed": "Create, list, show, pause, resume, update and remove changefeeds of a server.",
     "cli": "The same with TiCDC's words: what `cdc cli` does, against a server.",
     "status": "Show how far a capture and its changefeed are, and what holds them back.",
+    "top": "Show what a server and its changefeeds do, live in a terminal.",
     "metrics": "Print a Grafana dashboard, and alert rules for Prometheus.",
     "tables": "List the tables of a cluster, and which of them have a usable key.",
     "log": "Look at, verify and maintain a change log.",
@@ -49,9 +51,9 @@ VERBS = {
 """Every verb and what it does. A verb is a module with `command` (one command) or `app` (a group)."""
 
 _ROOMS = {
-    "changefeeds": "run server changefeed cli status config replay redo",
+    "changefeeds": "run server changefeed cli status top config replay redo",
     "changelog": "capture log resync tables",
-    "downstream": "consume show verify diff",
+    "downstream": "consume show verify lake diff",
     "canal": "canal",
     "binlog": "pump drainer reparo binlogctl",
     "playground": "playground demo",
@@ -128,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say comes as errors of ours; also in processes started from here
     if SUPERVISED in os.environ:
-        lifeline.hold()
+        lifeline.hold(heard=lifeline.take_level)
     try:
         build(arguments)(args=arguments, prog_name="tidemill")
     except TidemillError as error:

@@ -24,6 +24,8 @@ _ABOUT = {
     "force-replicate": "tables without a usable key are delivered too",
     "ignore-ineligible-table": "taken: tables without a usable key are left out either way",
     "changefeed-error-stuck-duration": "how long errors that may pass are tried again without progress before the changefeed has failed",
+    "synced-status.synced-check-interval": "…/synced answers true if no rows came for longer than these seconds",
+    "synced-status.checkpoint-interval": "… and if the checkpoint is behind the cluster by less than these seconds",
     "progress": "global: rows are delivered up to the resolved ts of the whole log; table: those of each log partition up to its own",
     "filter.rules": "which tables are delivered; the last rule that matches decides",
     "filter.ignore-txn-start-ts": "transactions and DDLs that are left out, by their start_ts",

@@ -18,7 +18,7 @@ from pydantic import PrivateAttr, ValidationError
 from tidemill.config import ticdc_keys, uri
 from tidemill.config.encoding import check_with_force_replicate
 from tidemill.config.faults import Faults, complaint
-from tidemill.config.parameters import STORAGE, Scheme
+from tidemill.config.parameters import LAKE, STORAGE, Scheme
 from tidemill.config.sections import (
     ColumnSelectorSection,
     ConfigSection,
@@ -45,7 +45,7 @@ _EMPTY_COUNTS = {"csv-quote", "csv-null"}
 """Parameters that may be set to an empty text. For others an empty text in the file means the default, as in TiCDC."""
 
 
-_MAY_CHANGE = {"canal", "changefeed_error_stuck_duration", "progress"}
+_MAY_CHANGE = {"canal", "changefeed_error_stuck_duration", "progress", "synced_status"}
 """Keys that may change at any start, because they do not affect what is delivered."""
 
 
@@ -151,8 +151,8 @@ class ChangefeedConfig(ConfigSection):
     def sink_uri(self, text: str) -> uri.SinkUri:
         """Return the sink URI with the file's parameters added. Its `.text` is all that workers need. Raises ConfigError."""
         found = uri.parse_sink_uri(text, self.parameters())
-        if self.by_table and found.scheme in STORAGE | {Scheme.CANAL}:
-            what = "files" if found.scheme in STORAGE else "entries"
+        if self.by_table and found.scheme in STORAGE | LAKE | {Scheme.CANAL}:
+            what = "files" if found.scheme in STORAGE else "tables" if found.scheme in LAKE else "entries"
             raise ConfigError(
                 f'progress = "table" is not for {found.scheme.value}://: {what} are published by intervals of time of all tables together',
                 hint='Take progress = "global" (the default), or a Kafka sink.',

@@ -14,6 +14,7 @@ from typing import Any
 from tidemill import tso
 from tidemill.config import values as v
 from tidemill.config.database import Atomicity
+from tidemill.config.lake import LakeMode
 from tidemill.config.registry_address import parse_address
 from tidemill.errors import TidemillError
 from tidemill.protocols.all import PROTOCOLS
@@ -29,6 +30,8 @@ class Scheme(enum.Enum):
     MESSAGES = "messages"
     BLACKHOLE = "blackhole"
     MYSQL = "mysql"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class DateSeparator(enum.Enum):
@@ -46,7 +49,10 @@ _KAFKA = frozenset({Scheme.KAFKA})
 _S3 = frozenset({Scheme.S3})
 _CANAL = frozenset({Scheme.CANAL})
 _MYSQL = frozenset({Scheme.MYSQL})
-WITH_MESSAGES = ALL_SCHEMES - _MYSQL
+LAKE = frozenset({Scheme.DELTA, Scheme.ICEBERG})
+_ICEBERG = frozenset({Scheme.ICEBERG})
+WITHOUT_PROTOCOL = _MYSQL | LAKE
+WITH_MESSAGES = ALL_SCHEMES - WITHOUT_PROTOCOL
 _NO_BROKER = WITH_MESSAGES - _KAFKA - _CANAL
 
 
@@ -285,7 +291,7 @@ _STORAGE_ONLY = [
     Parameter(
         *("flush-interval", v.bounded(v.duration(), (100, "100ms"), (600_000, "10m")), "5s", "a file is finished after so long"),
         keys=(_CLOUD + "flush-interval",),
-        schemes=STORAGE,
+        schemes=STORAGE | LAKE,
     ),
     Parameter(
         *("file-size", v.bounded(v.integer(1, 2**62), (1024, "1024"), (512 << 20, "536870912")), "67108864", "… or with so many bytes"),
@@ -300,12 +306,12 @@ _STORAGE_ONLY = [
         *("output-column-id", v.parse_bool, "false", "schema files hold the ids of columns", (_CLOUD + "output-column-id",)),
         schemes=STORAGE,
     ),
-    Parameter("region", v.text, "", "of the bucket", (), _S3),
-    Parameter("endpoint", v.text, "", "of the store, if it is not AWS's", (), _S3),
-    Parameter("access-key", v.text, "", "whose key", (), _S3, secret=True),
-    Parameter("secret-access-key", v.text, "", "the key", (), _S3, secret=True),
-    Parameter("session-token", v.text, "", "of temporary keys", (), _S3, secret=True),
-    Parameter("force-path-style", v.parse_bool, "true", "the bucket stands in the path, not in the host name", (), _S3),
+    Parameter("region", v.text, "", "of the bucket", (), _S3 | LAKE),
+    Parameter("endpoint", v.text, "", "of the store, if it is not AWS's", (), _S3 | LAKE),
+    Parameter("access-key", v.text, "", "whose key", (), _S3 | LAKE, secret=True),
+    Parameter("secret-access-key", v.text, "", "the key", (), _S3 | LAKE, secret=True),
+    Parameter("session-token", v.text, "", "of temporary keys", (), _S3 | LAKE, secret=True),
+    Parameter("force-path-style", v.parse_bool, "true", "the bucket stands in the path, not in the host name", (), _S3 | LAKE),
 ]
 _CANAL_ONLY = [
     Parameter("store", v.text, "", "folder or URL of the entry store; without it DATA-DIR/canal", (), _CANAL),
@@ -389,7 +395,14 @@ _MYSQL_ONLY = [
     Parameter("password-file", v.text, "", "file that holds the password (Tidemill's own)", (), _MYSQL),
     Parameter("password-env", v.text, "", "environment variable that holds the password (Tidemill's own)", (), _MYSQL),
 ]
-PARAMETERS = {p.name: p for p in [*_ENCODING, *_DELIVERY, *_KAFKA_ONLY, *_STORAGE_ONLY, *_CANAL_ONLY, *_MYSQL_ONLY]}
+_LAKE_ONLY = [
+    Parameter("mode", v.member(LakeMode), "upsert", "upsert: tables as they are upstream; changes: a row for each change", (), LAKE),
+    Parameter("target-file-size", v.integer(1 << 20, 2**40), "134217728", "bytes of a table's data file, about", (), LAKE),
+    Parameter("compact-every", v.integer(0, 2**31), "32", "small files are joined after so many commits of a table; 0: never", (), LAKE),
+    Parameter("catalog-uri", v.text, "", "address of the catalog; empty: pyiceberg's own configuration", (), _ICEBERG, secret=True),
+    Parameter("warehouse", v.text, "", "folder or URL of the catalog's tables", (), _ICEBERG),
+]
+PARAMETERS = {p.name: p for p in [*_ENCODING, *_DELIVERY, *_KAFKA_ONLY, *_STORAGE_ONLY, *_CANAL_ONLY, *_MYSQL_ONLY, *_LAKE_ONLY]}
 """All parameters except `protocol`, which is in `uri`."""
 
 UNUSED = {

@@ -328,6 +328,13 @@ class FilterSection(Section):
     event_filters: list[EventFilterSection] = []
 
 
+class SyncedStatusSection(Section):
+    """[synced-status]: when `…/synced` answers that everything is downstream. Seconds."""
+
+    synced_check_interval: Annotated[int, Field(ge=1, le=86_400)] = 300
+    checkpoint_interval: Annotated[int, Field(ge=1, le=86_400)] = 15
+
+
 class ConfigSection(Section):
     """The whole file."""
 
@@ -343,6 +350,7 @@ class ConfigSection(Section):
     filter: FilterSection = FilterSection()
     sink: SinkSection = SinkSection()
     integrity: IntegritySection = IntegritySection()
+    synced_status: SyncedStatusSection = SyncedStatusSection()
     canal: dict[str, Any] = {}  # Canal's properties for the server of a canal:// sink, which reads them itself
 
 

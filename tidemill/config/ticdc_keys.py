@@ -42,8 +42,6 @@ IGNORED: dict[str, str] = {
     "consistent.flush-concurrency": _REDO,
     "consistent.event-collector-batch-count": _REDO,
     "consistent.memory-usage.memory-quota-percentage": _REDO,
-    "synced-status.synced-check-interval": "status.json tells the checkpoint and its lag",
-    "synced-status.checkpoint-interval": "status.json tells the checkpoint and its lag",
     "sink.encoder-concurrency": _CORES,
     "sink.enable-kafka-sink-v2": "there is one Kafka client, librdkafka",
     "sink.advance-timeout-in-sec": "a batch that is not acknowledged within 60 s is tried again",

@@ -4,6 +4,7 @@
     file:///DIR?protocol=…          s3://BUCKET/PREFIX?protocol=…          messages:///FILE.jsonl?protocol=…          blackhole:///[?protocol=…]
     canal://HOST:PORT/DESTINATION[?store=…]          canal:///FOLDER
     mysql://USER:PASSWORD@HOST:PORT/               also mysql+ssl://, tidb://, tidb+ssl://
+    delta:///DIR          delta+s3://BUCKET/PREFIX          iceberg://CATALOG/NAMESPACE?warehouse=…
 
 Parameters are TiCDC's (`parameters`). An unknown, malformed or repeated one is a ConfigError. One of TiCDC without meaning here is a
 warning, unless it would change what is delivered. The TOML file may set them too; the URI wins.
@@ -23,6 +24,7 @@ from tidemill.config import parameters as p
 from tidemill.config.database import MysqlOptions, mysql_options
 from tidemill.config.encoding import encoding_options
 from tidemill.config.faults import Faults, unknown_parameter
+from tidemill.config.lake import DELTA_ON_S3, LakeMode, LakeOptions, delta_place, lake_options
 from tidemill.config.parameters import DateSeparator, Parameter, Scheme
 from tidemill.config.values import Adjusted, any_text, with_parameter
 from tidemill.errors import ConfigError, redact
@@ -40,6 +42,7 @@ _SCHEME_WORDS = {
     "kafka+ssl": Scheme.KAFKA,
     **{s.value: s for s in Scheme},
     **dict.fromkeys(("mysql+ssl", "tidb", "tidb+ssl"), Scheme.MYSQL),
+    DELTA_ON_S3: Scheme.DELTA,
 }
 _LATER_SCHEMES = {
     *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"),
@@ -140,6 +143,7 @@ class SinkUri:
     storage: StorageOptions | None
     canal: CanalOptions | None = None
     mysql: MysqlOptions | None = None
+    lake: LakeOptions | None = None
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -177,6 +181,8 @@ class SinkUri:
     @property
     def flush_interval_ms(self) -> int:
         """How long rows may wait before their file is finished. 0 for sinks without such files."""
+        if self.lake is not None and self.storage is not None:
+            return self.storage.flush_interval_ms
         return (
             self.storage.flush_interval_ms
             if self.storage is not None and self.protocol is not None and spec_of(self.protocol).file_extension
@@ -242,9 +248,10 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     protocol = values.get("protocol", MessageFormat.CANAL if scheme is Scheme.CANAL else None)
     if scheme is Scheme.CANAL and protocol is not MessageFormat.CANAL:
         raise ConfigError("sink URI: canal:// writes Canal's own entries; leave out the protocol")
-    if scheme is Scheme.MYSQL and protocol is not None:
-        raise ConfigError(f"sink URI {redact(text)}: a database has no protocol", hint="Leave out the protocol, also in the TOML file.")
-    if protocol is None and scheme not in (Scheme.BLACKHOLE, Scheme.MYSQL):
+    if scheme in p.WITHOUT_PROTOCOL and protocol is not None:
+        what = "a database has" if scheme is Scheme.MYSQL else "tables have"
+        raise ConfigError(f"sink URI {redact(text)}: {what} no protocol", hint="Leave out the protocol, also in the TOML file.")
+    if protocol is None and scheme is not Scheme.BLACKHOLE and scheme not in p.WITHOUT_PROTOCOL:
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
     spec = spec_of(protocol) if protocol is not None else None
     if scheme is Scheme.S3 and (spec is None or not spec.file_extension):
@@ -264,6 +271,10 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
             canal_member_names=whole["enum-set-as-text"],
             output_raw_change_event=True,
         )
+    lake = lake_options(parts, whole, text) if scheme in p.LAKE else None
+    if lake is not None:
+        every_change = lake.mode is LakeMode.CHANGES
+        encoding = replace(encoding, as_columns=True, every_image=every_change, output_raw_change_event=every_change)
     return SinkUri(
         text=f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?" + urlencode(given, quote_via=quote) if given else ""),
         scheme=scheme,
@@ -274,9 +285,10 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
         split_on_dispatch_key=whole["split-on-dispatch-key"] and scheme is not Scheme.CANAL,
         create_tables=whole["create-tables"],
         kafka=_kafka_options(parts, values, text) if scheme is Scheme.KAFKA else None,
-        storage=_storage_options(scheme, parts, whole) if scheme in p.STORAGE else None,
+        storage=_storage_options(scheme, parts, whole) if scheme in p.STORAGE | p.LAKE else None,
         canal=_canal_options(parts, whole, text) if scheme is Scheme.CANAL else None,
         mysql=mysql_options(parts, whole, text) if scheme is Scheme.MYSQL else None,
+        lake=lake,
         warnings=tuple(warnings),
     )
 
@@ -398,6 +410,8 @@ def _path(scheme: Scheme, parts: SplitResult, text: str) -> str:
         if not parts.netloc or "@" in parts.netloc or ":" in parts.netloc:
             raise ConfigError(f"sink URI {redact(text)}: expected s3://BUCKET/PREFIX; keys go into the parameters")
         return path.strip("/")
+    if scheme is Scheme.DELTA:
+        return delta_place(parts, text)
     if scheme not in (Scheme.FILE, Scheme.MESSAGES):
         return ""
     if parts.netloc not in ("", "localhost") or not path.startswith("/"):
@@ -483,7 +497,7 @@ def _canal_options(parts: SplitResult, values: Mapping[str, Any], text: str) -> 
 
 def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, Any]) -> StorageOptions:
     s3 = S3Options(
-        bucket=parts.netloc,
+        bucket=urlsplit(values["warehouse"]).netloc if scheme is Scheme.ICEBERG else parts.netloc,
         region=values["region"] or "",
         endpoint=values["endpoint"] or "",
         access_key=values["access-key"] or "",
@@ -499,5 +513,5 @@ def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, An
         file_size=values["file-size"],
         use_table_id_as_path=values["use-table-id-as-path"],
         output_column_id=values["output-column-id"],
-        s3=s3 if scheme is Scheme.S3 else None,
+        s3=s3 if scheme is Scheme.S3 or parts.scheme == DELTA_ON_S3 or (values["warehouse"] or "").startswith("s3://") else None,
     )

@@ -32,6 +32,10 @@ def downstream(sink: SinkUri) -> Iterator[Finding]:
                 yield _folder(Path(sink.path))
             case Scheme.S3:
                 yield _bucket(sink)
+            case Scheme.DELTA:
+                yield _bucket(sink) if sink.storage is not None and sink.storage.s3 is not None else _folder(Path(sink.path))
+            case Scheme.ICEBERG:
+                yield _catalog(sink)
             case _:
                 yield good("sink", f"{sink.scheme.value}:// needs nothing")
     except (TidemillError, OSError) as error:
@@ -110,6 +114,14 @@ def _folder(path: Path) -> Finding:
     if os.access(existing, os.W_OK):
         return good("sink", f"{existing} can be written")
     return bad("sink", f"{existing} cannot be written by this user", "Name another folder, or give this user the right to write there.")
+
+
+def _catalog(sink: SinkUri) -> Finding:
+    from tidemill.sinks.lake.open import store_of, tables_of
+
+    tables = tables_of(sink, store_of(sink))
+    tables.exists(tables.place("tidemill", "doctor"))
+    return good("sink", "the catalog answers")
 
 
 def _bucket(sink: SinkUri) -> Finding:

@@ -6,12 +6,16 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
+from urllib.parse import parse_qsl
 
 from tidemill.errors import cannot_listen
 from tidemill.metrics.pages import Page
 
 HEAD_LIMIT = 16384
 TIMEOUT = 10.0
+PARAMETERS = 16
+"""Of a query at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,16 +65,24 @@ class PageServer:
 
     def _answer(self, request_line: str) -> bytes:
         method, _, rest = request_line.partition(" ")
-        path = rest.split(" ")[0].split("?")[0]
+        path, _, query = rest.split(" ")[0].partition("?")
         page = self._pages.get(path)
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "text/plain", b"only GET\n")
         if page is None:
             return _response("404 Not Found", "text/plain", ("pages: " + " ".join(sorted(self._pages)) + "\n").encode())
-        answer = _response("200 OK", page.content_type, page.body())
+        answer = _response("200 OK", page.content_type, page.content(_parameters(query)), page.headers)
         return answer if method == "GET" else answer[: answer.index(b"\r\n\r\n") + 4]
 
 
-def _response(status: str, content_type: str, body: bytes) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+def _parameters(query: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, max_num_fields=PARAMETERS))
+    except ValueError:
+        return {}
+
+
+def _response(status: str, content_type: str, body: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{more}Connection: close\r\n\r\n"
     return head.encode("latin-1") + body

@@ -7,12 +7,17 @@ SIGTERM, as a user would. If it is still there after the time for a clean end, i
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
 import threading
 from collections.abc import Callable
 
-from tidemill.errors import EXIT_RETRY
+from tidemill import logs
+from tidemill.errors import EXIT_RETRY, ConfigError
+
+log = logging.getLogger(__name__)
 
 SUPERVISED = "TIDEMILL_SUPERVISED"
 """Set in the environment of the processes that `tidemill run` starts."""
@@ -24,6 +29,16 @@ GRACE_S = 25.0
 def hold(descriptor: int = 0, heard: Callable[[bytes], None] = lambda line: None) -> None:
     """Watch the supervisor's end of the pipe, in a thread. `heard` is called there with each line that the supervisor writes."""
     threading.Thread(target=_watch, args=(descriptor, heard), name="lifeline", daemon=True).start()
+
+
+def take_level(line: bytes) -> None:
+    """Carry out a supervisor's line about the log: `{"do": "log", "level": "debug"}`. Another one is left alone."""
+    try:
+        told = json.loads(line)
+        if told["do"] == "log":
+            logs.set_level(str(told["level"]))
+    except (ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
+        log.warning("a line of the supervisor is not understood: %s", error)
 
 
 def _watch(descriptor: int, heard: Callable[[bytes], None]) -> None:

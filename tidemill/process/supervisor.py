@@ -14,11 +14,11 @@ import enum
 import logging
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tidemill import logs
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY, TidemillError
 from tidemill.process import children
 from tidemill.process.lifeline import SUPERVISED
@@ -298,9 +298,7 @@ async def _relay(child: ChildProcess, stderr: asyncio.StreamReader) -> None:
         *whole, rest = (rest + data).split(b"\n")
         if rest and (not data or len(rest) > _LONGEST_LINE):
             whole, rest = [*whole, rest], b""
-        for line in errors.lines([raw.decode(errors="replace") for raw in whole]):
-            sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+        logs.relay([*errors.lines([raw.decode(errors="replace") for raw in whole])])
         child.last_error, child.raised = errors.last_error, errors.raised
         if not data:
             return

@@ -120,6 +120,8 @@ class EncodingOptions:
 
     protocol: MessageFormat | None = MessageFormat.OPEN
     as_sql: bool = False  # without a protocol: rows become the SQL texts of a database's sink
+    as_columns: bool = False  # without a protocol: rows become typed columns, for tables of a lakehouse
+    every_image: bool = False  # of such columns: the rows before and after each change, not only what it leaves
     max_message_bytes: int = 10 * 1024 * 1024
     max_batch_size: int = 16  # events of an Open Protocol message
     enable_tidb_extension: bool = False  # canal-json, avro, debezium

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tidemill import logs
+from tidemill.capture.status import CaptureStatus
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import ClusterMismatch, ConfigError, redact
 from tidemill.metrics.samples import Sample
@@ -23,7 +24,7 @@ from tidemill.server import service as s
 from tidemill.server.changefeeds.hosting import MakeProcesses
 from tidemill.server.changefeeds.operations import Operations
 from tidemill.server.feeds import time_of
-from tidemill.server.host.messages import command
+from tidemill.server.host.messages import Figures
 from tidemill.server.options import ServerOptions, own_id, own_version
 from tidemill.server.shared.elector import DRAINED_S, Elector
 from tidemill.server.status import capture_status, feed_samples
@@ -193,7 +194,8 @@ class Manager(Operations):
             logs.set_level(level)
         except ConfigError as error:
             raise e.InvalidParameter(error.message, hint=error.hint) from error
-        self._tell(command("log", level=level))
+        if self._processes is not None:
+            self._processes.set_log_level(level)
 
     async def set_log_redaction(self, mode: str) -> None:
         if mode.lower() not in ("off", "marker", "on", "true", "false"):
@@ -206,6 +208,15 @@ class Manager(Operations):
             for name, feed in sorted(self._feeds.items())
         }
         return {"term": self._term, "processes": seen, "changefeeds": feeds}
+
+    def figures(self) -> Mapping[str, Figures]:
+        return {name: feed.figures for name, feed in self._feeds.items()}
+
+    def capture_status(self) -> CaptureStatus:
+        return capture_status(self._options.data_dir / "capture")
+
+    def processes(self) -> Sequence[Mapping[str, object]]:
+        return self._processes.seen() if self._processes is not None else []
 
     def samples(self) -> Iterable[Sample]:
         yield from with_ticdc_names(feed_samples(self._feeds.values(), time.time()))

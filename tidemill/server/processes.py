@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from tidemill.changefeed.runner import LOG_VARIABLE
+from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import EXIT_FATAL
 from tidemill.process.children import python
 from tidemill.process.supervisor import LONGEST_PAUSE_S, Answer, ChildProcess, End, Supervisor, Then, pause_after
+from tidemill.server.host.messages import log_level
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +36,16 @@ class Commands:
         return self.data_dir / "capture"
 
 
+Lost = Callable[[str, bool], None]
+"""Called whenever a process has ended: with the reason, and whether it crashed. One that told its error did not, unless that is the end of
+Spark's Java process."""
+
+
 class Lasting:
     """The rule of both: start it again, after pauses that grow while it gets nowhere. `progress` returns a number that grows as it
     advances."""
 
-    def __init__(self, name: str, progress: Callable[[], int], lost: Callable[[str], None]) -> None:
-        """`lost`: called with the reason whenever it has ended."""
+    def __init__(self, name: str, progress: Callable[[], int], lost: Lost) -> None:
         self._name, self._progress, self._lost = name, progress, lost
         self._at, self._ends = progress(), 0
 
@@ -53,7 +59,7 @@ class Lasting:
         pause = LONGEST_PAUSE_S if end.status == EXIT_FATAL else pause_after(self._ends)
         why = f"{end.error[0]}: {end.error[1]}" if end.error is not None else end.why
         log.warning("the %s ended and starts again in %.0f s: %s", self._name, pause, why)
-        self._lost(f"the {self._name} ended: {why}")
+        self._lost(f"the {self._name} ended: {why}", end.error is None or end.error[0] == JobLost.code)
         return Answer(Then.AGAIN, pause)
 
     def note(self) -> None:
@@ -66,7 +72,7 @@ class Lasting:
 class Processes(Protocol):
     """What the server asks of its processes. Tests have their own."""
 
-    def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None: ...
+    def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None: ...
 
     def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
         """`rules`: a --capture-config file; None: none of the server's."""
@@ -79,6 +85,9 @@ class Processes(Protocol):
 
     def restart_host(self) -> None:
         """End it: it is started again."""
+
+    def set_log_level(self, level: str) -> None:
+        """Tell both, now and whenever one is started again."""
 
     def trouble(self) -> str | None:
         """What is wrong with them; None: nothing."""
@@ -100,8 +109,12 @@ class OwnProcesses:
         """`delivered`: grows as changefeeds advance. `term`: in which this server leads."""
         self._commands, self._delivered, self._term = commands, delivered, ("--term", str(term))
         self._running: dict[str, tuple[Supervisor, asyncio.Task[None]]] = {}
+        self._level = ""
+        """The log level that they were told; empty: that of their command lines."""
+        self._told: dict[str, int] = {}
+        """The process ids that know it."""
 
-    def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+    def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None:
         c = self._commands
         argv = python("tidemill.server.host.process", "--data-dir", str(c.data_dir), *self._term, *c.host, *c.common)
         rule = Lasting("delivery host", self._delivered, lost)
@@ -113,12 +126,23 @@ class OwnProcesses:
         only = ("--capture-config", str(rules)) if rules is not None else ()
         where = ("--pd", c.pd, "--data-dir", str(c.capture_folder), *at, *only)
         argv = python("tidemill.cli.main", "capture", *where, *self._term, *c.capture, *c.common)
-        rule = Lasting("capture", progress, lambda why: None)
+        rule = Lasting("capture", progress, lambda why, crashed: None)
         self._keep(ChildProcess("capture", argv, secrets={LOG_VARIABLE: c.log}, rule=rule))
 
     def _keep(self, child: ChildProcess) -> None:
-        supervisor = Supervisor([child], until="")
+        supervisor = Supervisor([child], until="", on_change=lambda: self._tell_level(child))
         self._running[child.name] = supervisor, asyncio.create_task(supervisor.run(), name=child.name)
+
+    def _tell_level(self, child: ChildProcess) -> None:
+        process = child.process
+        if self._level and process is not None and self._told.get(child.name) != process.pid and process.tell(log_level(self._level)):
+            self._told[child.name] = process.pid
+
+    def set_log_level(self, level: str) -> None:
+        self._level = level
+        self._told.clear()
+        for supervisor, _ in self._running.values():
+            self._tell_level(supervisor.children[0])
 
     def _child(self, name: str) -> ChildProcess | None:
         found = self._running.get(name)

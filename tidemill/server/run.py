@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from tidemill import logs
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
@@ -23,6 +24,8 @@ from tidemill.server.api.listener import Certificates, Listener
 from tidemill.server.api.tokens import Tokens
 from tidemill.server.manager import Manager
 from tidemill.server.options import ServerOptions, own_version
+from tidemill.server.page.log_lines import FileEnd, Ring
+from tidemill.server.page.watch import Watch
 from tidemill.server.processes import Commands, OwnProcesses
 from tidemill.server.shared.elector import Elector
 from tidemill.server.shared.file import SharedFile
@@ -87,9 +90,17 @@ class Role:
 
 
 async def serve(
-    options: ServerOptions, commands: Commands, addr: str, upstream: Upstream, certificates: Certificates, tokens: Tokens | None
+    options: ServerOptions,
+    commands: Commands,
+    addr: str,
+    upstream: Upstream,
+    certificates: Certificates,
+    tokens: Tokens | None,
+    log_file: Path | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. Raises what makes a start useless: PD that does not answer, another cluster, a port that is taken."""
+    """Serve until SIGTERM or SIGINT. `log_file`: where all processes write their log.
+
+    Raises what makes a start useless: PD that does not answer, another cluster, a port that is taken."""
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
@@ -106,7 +117,9 @@ async def serve(
         await starting
         elector = await asyncio.to_thread(elector_of, options, manager, upstream.security)
         manager.elects(elector)
-        app = create_app(manager, tokens=tokens, zone=parse_zone(options.zone))
+        watch = _watch(manager, options, tokens, log_file)
+        stack.callback(watch.close)
+        app = create_app(manager, tokens=tokens, zone=parse_zone(options.zone), watch=watch)
         role = Role(manager, elector, "https" if certificates.cert is not None else "http")
         forwarding = Forwarding(app, role, lambda: client_of(certificates.ca, certificates.cert, certificates.key))
         stack.push_async_callback(forwarding.close)
@@ -115,7 +128,8 @@ async def serve(
         stack.push_async_callback(_ended, electing)
         await listener.start(addr)
         stack.push_async_callback(listener.stop)
-        log.info("the API is served at %s://%s", listener.scheme, listener.address)
+        stack.push_async_callback(_ended, asyncio.create_task(watch.run()))
+        log.info("the API and a web page are served at %s://%s", listener.scheme, listener.address)
         await asyncio.wait({electing, ending}, return_when=asyncio.FIRST_COMPLETED)
         if electing.done():
             await electing
@@ -148,3 +162,12 @@ def elector_of(options: ServerOptions, manager: Manager, security: Security | No
     leases = Leases(place, manager.id, options.address, options.ttl)
     member = Member(manager.id, options.address, own_version(), FORMAT)
     return Elector(leases, Members(storage, member, options.ttl), manager.id, options.ttl, manager)
+
+
+def _watch(manager: Manager, options: ServerOptions, tokens: Tokens | None, log_file: Path | None) -> Watch:
+    """Return what the page shows. Lines of the log come from the file, or from this process, which passes its children's on."""
+    ring = Ring()
+    if log_file is None:
+        logs.listen(ring.add)
+    file = FileEnd(log_file) if log_file is not None else None
+    return Watch(manager, ring=ring, file=file, address=options.address, tokens=tokens is not None)

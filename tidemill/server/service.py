@@ -29,8 +29,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.states import State
 from tidemill.metrics.samples import Sample
+from tidemill.server.host.messages import Figures
 
 DEFAULT_NAMESPACE = "default"
 """The only namespace. TiCDC calls it keyspace since 8.5; both words mean this."""
@@ -293,12 +295,20 @@ class ChangefeedService(Protocol):
         """Stop it at the end of its batch: state stopped. One that is stopped stays so. Raises UpdateRefused for a finished one."""
 
     async def resume(
-        self, changefeed_id: str, *, overwrite_checkpoint_ts: int | None = None, namespace: str = DEFAULT_NAMESPACE
+        self,
+        changefeed_id: str,
+        *,
+        overwrite_checkpoint_ts: int | None = None,
+        skip_rows: Sequence[str] = (),
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> ChangefeedInfo:
         """Start a stopped, failed, finished or waiting (warning) one: state normal. One that is normal stays so.
 
         `overwrite_checkpoint_ts`: go on from there instead of the checkpoint, ahead or back; 0 or None: from the checkpoint. What lies
-        between is skipped, or delivered again. Raises StartTsBeforeLog if the log does not hold it, CheckpointInFuture."""
+        between is skipped, or delivered again. Raises StartTsBeforeLog if the log does not hold it, CheckpointInFuture.
+
+        `skip_rows`: rows to leave out from now on, as the error about them names them (`tidemill.rules.skip`). Raises InvalidParameter,
+        and UpdateRefused while it is normal: a changefeed that runs does not read its settings."""
 
     async def remove(self, changefeed_id: str, *, namespace: str = DEFAULT_NAMESPACE) -> ChangefeedInfo:
         """Stop and forget it. Returns what it was, with state removed. What it delivered stays."""
@@ -362,6 +372,17 @@ class ChangefeedService(Protocol):
 
     async def debug_info(self) -> Mapping[str, Any]:
         """What a developer asks for: processes, changefeeds, the capture's status. No secrets."""
+
+    # ---- what the page shows besides: at once, without asking the cluster
+
+    def figures(self) -> Mapping[str, Figures]:
+        """How far each changefeed is, with its counters."""
+
+    def capture_status(self) -> CaptureStatus:
+        """What the capture last wrote about itself."""
+
+    def processes(self) -> Sequence[Mapping[str, object]]:
+        """The server's processes: name, pid (None: it does not run), restarts, last_error (code and message, or None)."""
 
     def samples(self) -> Iterable[Sample]:
         """Metrics for /metrics (`tidemill.metrics.samples.exposition`)."""

@@ -34,6 +34,8 @@ class FeedSettings:
     config: Mapping[str, Any] = field(default_factory=dict)
     schema_registry: str = field(default="", repr=False)
     tz: str = "UTC"
+    skip_rows: tuple[str, ...] = ()
+    """Rows that a person leaves out, as `tidemill.rules.skip` names them."""
 
     def checked(self) -> ChangefeedConfig:
         """Return the configuration. Raises ConfigError."""
@@ -71,4 +73,5 @@ class FeedSettings:
             config=found.plain("config"),
             schema_registry=found.text("schema_registry", default=""),
             tz=found.text("tz", default="UTC"),
+            skip_rows=tuple(found.texts("skip_rows", optional=True)),
         )

@@ -87,6 +87,12 @@ SINKS = (
         one_task=lambda uri: uri.database.atomicity is Atomicity.GLOBAL,
     ),
     SinkSpec(
+        "lake",
+        frozenset({Scheme.DELTA, Scheme.ICEBERG}),
+        "tidemill.sinks.lake.task:LakeTaskSink",
+        "tidemill.sinks.lake.driver:LakeDriverSink",
+    ),
+    SinkSpec(
         "blackhole",
         frozenset({Scheme.BLACKHOLE}),
         "tidemill.sinks.blackhole:BlackholeTaskSink",

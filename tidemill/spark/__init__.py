@@ -6,7 +6,8 @@ The column functions (`column_functions.py`, and a module for each protocol) tur
 
     from tidemill.spark import from_canal, from_canal_json, from_confluent_avro, from_open_protocol
 
-`register(spark)` makes changes of TiDB readable as DataFrames, see `source/`.
+`register(spark)` makes changes of TiDB readable as DataFrames, see `source/`. `as_of(spark, place)` gives the tables of a lake as they
+were at one resolved ts, see `lake.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from tidemill.spark.avro import from_confluent_avro
     from tidemill.spark.canal import from_canal
     from tidemill.spark.canal_json import from_canal_json
+    from tidemill.spark.lake import as_of
     from tidemill.spark.open_protocol import from_open_protocol
     from tidemill.spark.source.register import register
 
-__all__ = ["from_canal", "from_canal_json", "from_confluent_avro", "from_open_protocol", "register"]
+__all__ = ["as_of", "from_canal", "from_canal_json", "from_confluent_avro", "from_open_protocol", "register"]
 
 _MODULES = {
+    "as_of": "lake",
     "from_canal": "canal",
     "from_canal_json": "canal_json",
     "from_confluent_avro": "avro",

@@ -71,12 +71,14 @@ def decode_datum(buf: bytes, pos: int = 0) -> tuple[Datum, int]:
 
 def _decode_body(flag: DatumFlag, buf: bytes, pos: int) -> tuple[int | float | str | bytes | None, int]:
     match flag:
+        case DatumFlag.VARINT:
+            return decode_varint(buf, pos)
+        case DatumFlag.COMPACT_BYTES:
+            return decode_compact_bytes(buf, pos)
         case DatumFlag.NULL | DatumFlag.MAX:
             return None, pos
         case DatumFlag.BYTES:
             return decode_bytes(buf, pos)
-        case DatumFlag.COMPACT_BYTES:
-            return decode_compact_bytes(buf, pos)
         case DatumFlag.INT | DatumFlag.DURATION:
             return decode_int(buf, pos)
         case DatumFlag.UINT:
@@ -85,8 +87,6 @@ def _decode_body(flag: DatumFlag, buf: bytes, pos: int) -> tuple[int | float | s
             return decode_float(buf, pos)
         case DatumFlag.DECIMAL:
             return decode_decimal(buf, pos)
-        case DatumFlag.VARINT:
-            return decode_varint(buf, pos)
         case DatumFlag.UVARINT:
             return decode_uvarint(buf, pos)
         case DatumFlag.JSON:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.binlog.drainer.rows.batching import KnownTable, batched
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.records import Record
 from tidemill.binlog.source import outlet as outlet_module
-from tidemill.binlog.source.batching import KnownTable, batched
 from tidemill.binlog.source.outlet import LogOutlet
 from tidemill.binlog.source.reading import LogEntry
 from tidemill.changelog.log_format import LogIdentity

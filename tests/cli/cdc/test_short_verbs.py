@@ -49,6 +49,14 @@ def test_which_one_is_meant(cli: Cli) -> None:
     assert (code, err) == (1, "Error CDC:ErrChangeFeedNotExists: changefeed not exists, no\n")
 
 
+def test_resume_without_a_row(cli: Cli) -> None:
+    create(cli)
+    row = "shop.t:748000000000000001@470000000000000001"
+    assert cli.ok("changefeed", "resume", "orders", "--skip-row", row) == "changefeed orders goes on\n"
+    assert ("resume", (row,)) in cli.service.calls
+    assert "expected DATABASE.TABLE:KEY@COMMIT_TS" in cli("changefeed", "resume", "orders", "--skip-row", "shop.t")[2]
+
+
 def test_resume(cli: Cli) -> None:
     create(cli)
     cli.ok("changefeed", "pause")

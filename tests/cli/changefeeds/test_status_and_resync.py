@@ -15,11 +15,14 @@ import pytest
 
 from tests.support.changelog.logs import golden_log
 from tests.support.delivery.runs import tidemill
+from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.feed_status import Status
 from tidemill.changelog import initial_load
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli.changefeeds import status as status_verb
+from tidemill.cli.main import main
+from tidemill.tso import compose
 
 
 def capture_of(data_dir: Path, changefeed: str) -> None:
@@ -228,3 +231,32 @@ def test_a_capture_of_binlogs_tells_of_its_pumps() -> None:
     assert lines[1].endswith(": UNAVAILABLE refused")
     assert lines[2:] == ["held by    Pump p2, which is 42 s behind", "waits      DDL job 7 is not in TiKV's history yet"]
     assert status_verb.binlog_lines({}) == []
+
+
+def test_the_files_of_a_server_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "server.json").write_text('{"id": "x"}')
+    folder = tmp_path / "changefeeds/orders"
+    folder.mkdir(parents=True)
+    (folder / "settings.json").write_text("{}")
+    assert run_status(capsys, "--data-dir", str(tmp_path)).splitlines()[:2] == [
+        "capture: it has not written a status yet",
+        "changefeed orders: normal, checkpoint none",
+    ]
+    status = CaptureStatus(state="running", log="s3://key:hunter2@bucket/log")
+    status.refresh(compose(1_764_000_000_000))
+    (tmp_path / "capture").mkdir()
+    status.write(tmp_path / "capture")
+    said = run_status(capsys, "--data-dir", str(tmp_path))
+    assert "capture: running, resolved" in said
+    assert "hunter2" not in said
+    assert "resolved" in run_status(capsys, "--data-dir", str(tmp_path), "-c", "orders")
+    found = json.loads(run_status(capsys, "--data-dir", str(tmp_path), "--output", "json"))
+    assert [one["changefeed"] for one in found["changefeeds"]] == ["orders"]
+    (folder / "feed.json").write_text("nonsense")
+    assert "changefeed orders: unknown" in run_status(capsys, "--data-dir", str(tmp_path))
+
+
+def run_status(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit):
+        main(["status", *arguments])
+    return capsys.readouterr().out

@@ -107,7 +107,7 @@ def test_the_page_needs_no_other_host(api: Api) -> None:
     ("method", "path", "status", "said"),
     [
         ("GET", "/api/v2/changefeedz", 404, "did you mean `/api/v2/changefeeds`"),
-        ("GET", "/", 404, "there is no page /"),
+        ("GET", "/nothing", 404, "there is no page /nothing"),
         ("PATCH", "/api/v2/changefeeds", 405, "does not take PATCH"),
         ("POST", "/status", 405, "does not take POST"),
     ],

@@ -13,8 +13,10 @@ from pyspark.sql import functions as F
 
 from examples.audit_trail import run
 from tests.support.changelog.sqllogs import SqlLog
+from tests.support.lake.lakes import deliver
 from tests.support.spark.sessions import spark_session
-from tidemill.spark import register
+from tidemill.errors import SinkError
+from tidemill.spark import as_of, register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -112,3 +114,26 @@ def test_the_example(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> N
     assert {r.column for r in rows if r._change_type == "delete"} == {"id", "price", "b"}
     patiently(lambda: run(spark, log, "app.t", str(tmp_path)))
     assert spark.read.parquet(str(tmp_path / "trail")).count() == len(rows), "nothing is read twice"
+
+
+def test_tables_of_a_lake_at_one_ts(spark: Any, tmp_path: Path) -> None:
+    sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY, n DECIMAL(10,2), at DATETIME, v VECTOR)", "CREATE TABLE b (id INT PRIMARY KEY)")
+    sql.run("BEGIN", "INSERT INTO a VALUES (1, 1.5, '2026-01-02 03:04:05', '[1,2.5]'), (2, 2, NULL, NULL)", "INSERT INTO b VALUES (1), (2)")
+    then = sql.run("COMMIT", "ALTER TABLE a RENAME COLUMN n TO m", "CREATE TABLE e (id INT PRIMARY KEY)")
+    sql.run("BEGIN", "DELETE FROM a WHERE id = 1", "DELETE FROM b WHERE id = 1", "COMMIT", "ALTER TABLE a DROP COLUMN m", "DROP TABLE e")
+    lake = tmp_path / "lake"
+    deliver(sql.write(tmp_path / "log"), f"delta://{lake}")
+    assert sorted(as_of(spark, str(lake))) == ["app.a", "app.b"]
+    assert [row.asDict() for row in as_of(spark, str(lake))["app.a"].collect()] == [{"id": 2, "at": None, "v": None}]
+    earlier = as_of(spark, f"delta://{lake}", then)
+    assert earlier.create_views() == ["app_a", "app_b", "app_e"]
+    found = spark.sql("SELECT id, m, at, v FROM app_a JOIN app_b USING (id) ORDER BY id").collect()
+    assert [(row.id, row.m, row.v) for row in found] == [(1, Decimal("1.50"), [1.0, 2.5]), (2, Decimal("2.00"), None)]
+    assert earlier["app.e"].count() == 0
+    iceberg = f"iceberg://c/?warehouse=file://{tmp_path}/ice&catalog-uri=sqlite:///{tmp_path}/catalog.db"
+    deliver(str(tmp_path / "log"), iceberg)
+    before = as_of(spark, iceberg, then)["app.a"]
+    assert sorted((row.id, row.m, row.v) for row in before.collect()) == [(1, Decimal("1.50"), [1.0, 2.5]), (2, Decimal("2.00"), None)]
+    assert [row.asDict() for row in as_of(spark, iceberg)["app.a"].collect()] == [{"id": 2, "at": None, "v": None}]
+    with pytest.raises(SinkError, match=r"no table app\.aa"):
+        earlier["app.aa"]

@@ -13,7 +13,7 @@ from tests.support.rows.guard_pages import Guarded, guarded_array
 from tests.support.rows.mutation import mutated
 from tests.support.rows.random_rows import maximal_varint
 from tidemill.binlog.blocks import Binlogs, read_messages
-from tidemill.binlog.source.batching import Array, Batcher, KnownTable, KnownTables, Stop
+from tidemill.binlog.drainer.rows.batching import Array, Batcher, KnownTable, KnownTables, Stop
 from tidemill.errors import MalformedMessage
 from tidemill.kernels.binlog import layout as L
 from tidemill.kernels.binlog.heads import heads

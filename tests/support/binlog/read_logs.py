@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from tests.support.binlog.blocks import block
 from tidemill.binlog.blocks import Binlogs
+from tidemill.binlog.drainer.rows.batching import Batched, Batcher, KnownTables, Stop
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.messages import Binlog
-from tidemill.binlog.source.batching import Batched, Batcher, KnownTables, Stop
 from tidemill.binlog.source.reading import LogReading, SchemaRow
 from tidemill.changelog.spread import Layout, SplitTable
 from tidemill.tidb.schema.model import TableInfo

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.support.binlog.guarded import fuzz_binlog
+from tests.support.binlog.guarded_pump import fuzz_pump
 from tests.support.canal.golden import lines
 from tests.support.capture.eventfeeds import recorded_messages
 from tests.support.golden.text_encoders import VARIANTS, encoder_of
@@ -392,6 +393,7 @@ FAMILIES: dict[str, Callable[[random.Random, int], None]] = {
     "canal-read": fuzz_canal_read,
     "receive": fuzz_receive,
     "binlog": fuzz_binlog,
+    "pump": fuzz_pump,
 }
 
 

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.states import Event, State, after
 from tidemill.config.file import check_config
 from tidemill.errors import ConfigError, redact
 from tidemill.metrics.samples import Sample, gauge
 from tidemill.server import errors as e
 from tidemill.server import service as s
+from tidemill.server.host.messages import Figures
 from tidemill.tso import compose, when
 
 NOW_MS = 1_764_000_000_000
@@ -35,6 +37,7 @@ class FakeService:
     fails: Exception | None = None
     """What the next call raises."""
     now: int = NOW
+    capture: CaptureStatus = field(default_factory=CaptureStatus)
     log_starts: int = compose(NOW_MS - 7 * 86_400_000)
 
     def forget(self) -> None:
@@ -137,9 +140,14 @@ class FakeService:
         self._to(changefeed_id, Event.PAUSED)
 
     async def resume(
-        self, changefeed_id: str, *, overwrite_checkpoint_ts: int | None = None, namespace: str = s.DEFAULT_NAMESPACE
+        self,
+        changefeed_id: str,
+        *,
+        overwrite_checkpoint_ts: int | None = None,
+        skip_rows: Sequence[str] = (),
+        namespace: str = s.DEFAULT_NAMESPACE,
     ) -> s.ChangefeedInfo:
-        self._called("resume", overwrite_checkpoint_ts)
+        self._called("resume", skip_rows or overwrite_checkpoint_ts)
         if overwrite_checkpoint_ts is not None and overwrite_checkpoint_ts > self.now:
             raise e.CheckpointInFuture(f"the overwrite-checkpoint-ts {overwrite_checkpoint_ts} must be smaller than current TSO")
         info = replace(self._to(changefeed_id, Event.RESUMED), error=None)
@@ -244,6 +252,15 @@ class FakeService:
     async def debug_info(self) -> Mapping[str, Any]:
         self._called("debug_info")
         return {"processes": [{"name": "capture", "pid": 1}]}
+
+    def figures(self) -> Mapping[str, Figures]:
+        return {name: Figures(1, info.checkpoint_ts, info.resolved_ts, 3, 40, 41, 4096, 1) for name, info in self.feeds.items()}
+
+    def capture_status(self) -> CaptureStatus:
+        return self.capture
+
+    def processes(self) -> Sequence[Mapping[str, object]]:
+        return [{"name": "capture", "pid": 12, "restarts": 0, "last_error": None}]
 
     def samples(self) -> Iterable[Sample]:
         return [gauge("tidemill_changefeeds", "how many there are", len(self.feeds))]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from tidemill.binlog.blocks import Binlogs
 from tidemill.binlog.drainer.catching_up import catch_up, catch_up_without_pumps
 from tidemill.binlog.drainer.entries import Delivery, Reading
 from tidemill.binlog.drainer.outlets import open_outlet
-from tidemill.binlog.drainer.picking.picking import Tables
+from tidemill.binlog.drainer.picking.picking import Picking, Tables
+from tidemill.binlog.drainer.rows.reading import BatchReading, Delivered, Way
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
-from tidemill.binlog.drainer.settings import DrainerSettings
-from tidemill.binlog.outputs.transactions import Entry
+from tidemill.binlog.drainer.settings import DATABASES, DrainerSettings
 from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.delivery.zone import parse_zone
@@ -23,23 +23,31 @@ SAVE_S = 3.0
 
 E = TypeVar("E")
 """What is made of a binlog."""
+E_co = TypeVar("E_co", covariant=True)
+E_in = TypeVar("E_in", contravariant=True)
 
 Waits = Callable[[str | None], None]
 """Is told what is waited for; None: nothing any more."""
 
 
-class Reads(Protocol[E]):
+class Reads(Protocol[E_co]):
     """Makes entries of binlogs, which come in commit order."""
 
-    async def read(self, binlogs: Binlogs) -> Delivery[E]:
+    async def read(self, binlogs: Binlogs) -> Delivery[E_co]:
         """Return what binlogs deliver, at least of the first one, at most up to a DDL. Raises MalformedMessage, MalformedRow, SchemaError,
         UpstreamError."""
 
 
-class Outlet(Protocol[E]):
-    """Takes entries, in order. Its calls come one at a time, from any thread, and may block."""
+class Outlet(Protocol[E_in]):
+    """Takes entries, in order. Its calls come one at a time, from any thread, and may block.
 
-    def write(self, entries: list[E]) -> None:
+    `is_behind`: what a `write` took is downstream when the next one returns, or `flush`.
+    """
+
+    @property
+    def is_behind(self) -> bool: ...
+
+    def write(self, entries: Sequence[E_in]) -> None:
         """Take entries. Raises SinkError, LogError, OSError."""
 
     def flush(self) -> None:
@@ -86,7 +94,7 @@ class Forms:
         """Apply the relay log."""
         await asyncio.to_thread(catch_up, self._settings, None, parse_zone(None))
 
-    async def open(self, pd: PdClient) -> Outlet[Entry]:
+    async def open(self, pd: PdClient) -> Outlet[Delivered]:
         """Apply the relay log if Pumps cannot be reached, then open the outlet of the settings."""
         await catch_up_without_pumps(self._settings, pd.cluster_id, Registry(pd), parse_zone(None))
         return await asyncio.to_thread(open_outlet, self._settings, pd.cluster_id, parse_zone(None))
@@ -95,6 +103,30 @@ class Forms:
         """Read the schemas from TiKV."""
         return await Schemas.at(pd, ts, waits)
 
-    def reading(self, schemas: Schemas) -> Reads[Entry]:
-        """Read rows by the versions of their tables, without what is filtered."""
-        return Reading(schemas, Tables(self._settings), frozenset(self._settings.ignore_txn_commit_ts))
+    def reading(self, schemas: Schemas) -> Reads[Delivered]:
+        """Read rows by the versions of their tables, without what is filtered: for a database in batches, else row by row."""
+        settings = self._settings
+        tables, left_out = Tables(settings), frozenset(settings.ignore_txn_commit_ts)
+        row_by_row = Reading(schemas, tables, left_out)
+        if not takes_batches(settings):
+            return row_by_row
+        picking = Picking(settings)
+
+        def way_of(schema: str, table: str) -> Way:
+            if not tables.takes(schema, table):
+                return Way.LEFT_OUT
+            return Way.ROW_BY_ROW if picking.looks_at_rows(schema, table) else Way.BATCHES
+
+        return BatchReading(schemas, way_of, left_out, row_by_row)
+
+
+_READ_OTHERWISE = ("sql_mode", "names", "character_set", "collation")
+"""Session variables that may change what quoted text means."""
+
+
+def takes_batches(settings: DrainerSettings) -> bool:
+    """Whether rows may come in batches. A relay log has whole transactions, row by row. Text in batches is quoted, with escapes."""
+    if settings.db_type not in DATABASES or settings.relay_dir:
+        return False
+    set_too = any(name.lower().startswith(_READ_OTHERWISE) for name, _ in settings.to.params)
+    return not set_too and "NO_BACKSLASH_ESCAPES" not in settings.sql_mode.upper()

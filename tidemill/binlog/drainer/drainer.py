@@ -6,7 +6,7 @@ import asyncio
 import logging
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
@@ -65,6 +65,8 @@ class Drainer(Generic[E]):
         """Everything up to here is kept downstream."""
         self.counts = {"transactions": 0, "ddls": 0}
         self._merge: Merge
+        self._taken_ts = 0
+        """The outlet has taken everything up to here."""
         self._left = NONE  # what came out of the merge and is not read yet
         self._read_to = 0
         self._puller: Puller
@@ -107,7 +109,7 @@ class Drainer(Generic[E]):
         self._outlet = await self._destination.open(self._pd)
         saved = await asyncio.to_thread(self._outlet.load)
         begin = saved.commit_ts if saved is not None else settings.initial_commit_ts if settings.initial_commit_ts > 0 else now
-        self.done_ts = self._save_ts = begin
+        self.done_ts = self._taken_ts = self._save_ts = begin
         self._registry, self._began_ts = Registry(self._pd), now
         self._schemas = await self._destination.schemas(self._pd, begin, self._waits)
         self._reading = self._destination.reading(self._schemas)
@@ -233,7 +235,13 @@ class Drainer(Generic[E]):
             entries, more, ddl = await self._batch()
             if entries:
                 await in_thread(self._outlet.write, entries)
-            self.done_ts = self._read_ts()
+                if self._outlet.is_behind:
+                    self.done_ts = self._taken_ts
+            self._taken_ts = self._read_ts()
+            if not self._outlet.is_behind:
+                self.done_ts = self._taken_ts
+            elif not more:
+                await self._flush()
             self._puller.taken()
             if ddl or time.monotonic() - self._saved >= self._destination.save_s:
                 await self._save(consistent=False)
@@ -255,7 +263,7 @@ class Drainer(Generic[E]):
                 return
         await self._moved.wait()
 
-    async def _batch(self) -> tuple[list[E], bool, bool]:
+    async def _batch(self) -> tuple[Sequence[E], bool, bool]:
         """Return the next entries, whether more may be there already, and whether the last one is a DDL: a DDL ends a batch."""
         if not len(self._left):
             self._left = self._merge.next(BATCH, BATCH_BYTES)
@@ -274,10 +282,16 @@ class Drainer(Generic[E]):
             return self._merge.complete_ts
         return self._read_to - (int(self._left.heads["commit_ts"][0]) == self._read_to)
 
+    async def _flush(self) -> int:
+        """Return up to where all was taken, when it is kept downstream. Raises SinkError, OSError."""
+        ts = self._taken_ts
+        await in_thread(self._outlet.flush)
+        self.done_ts = ts
+        return ts
+
     async def _save(self, *, consistent: bool) -> None:
         """Write the position, once all of it is kept downstream. Raises SinkError, OSError."""
-        ts = self.done_ts
-        await in_thread(self._outlet.flush)
+        ts = await self._flush()
         await in_thread(self._outlet.save, Position(ts, self._schemas.version, consistent))
         self._save_ts, self._saved = ts, time.monotonic()
 

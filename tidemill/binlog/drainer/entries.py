@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -16,14 +17,14 @@ from tidemill.binlog.rows import read_changes
 SLICE_S = 0.05
 """Seconds of work after which other tasks have their turn."""
 
-E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery(Generic[E]):
+class Delivery(Generic[E_co]):
     """What the first `count` binlogs of some deliver; the last of them may be a DDL that is delivered."""
 
-    entries: list[E]
+    entries: Sequence[E_co]
     count: int
     ends_with_ddl: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any
 
@@ -15,6 +16,8 @@ from tidemill.tso import describe
 with extra("kafka"):
     from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+MOST_BYTES = 1_000_000_000
+"""The largest message that the client sends; the default of kafka-max-message-size is above it."""
 FLUSH_S = 30.0
 """Seconds without an acknowledgement after which the Drainer ends, as the real one does."""
 
@@ -32,7 +35,7 @@ class KafkaOutlet:
             "client.id": to.kafka_client_id or "tidemill-drainer",
             "acks": "all",
             "enable.idempotence": True,
-            "message.max.bytes": to.kafka_max_message_size,
+            "message.max.bytes": min(to.kafka_max_message_size, MOST_BYTES),
             "queue.buffering.max.kbytes": 90 << 10,
             "linger.ms": 5,
         }
@@ -41,7 +44,7 @@ class KafkaOutlet:
         except KafkaException as error:
             raise ConfigError(f"kafka: {error}") from None
 
-    def write(self, entries: list[Entry]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Hand the messages to the producer. Raises MessageTooLarge, SinkError."""
         for entry in entries:
             value = slave.encode(entry, self._zone)

@@ -6,20 +6,25 @@ The position is written after the rows, so that after a crash the rows of the la
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tidemill.binlog.drainer.database.applying import Manner
 from tidemill.binlog.drainer.database.database import Database, Session
 from tidemill.binlog.drainer.picking.picking import MARK_SCHEMA, MARK_TABLE
+from tidemill.binlog.drainer.rows.encoding import RowEncoding
+from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.settings import DrainerSettings
 from tidemill.binlog.outputs.ddl_text import read_ddl
 from tidemill.binlog.outputs.named import NamedDdl, NamedRows, Told
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
 from tidemill.binlog.outputs.writes import Work, Writers
-from tidemill.config.database import MysqlOptions
+from tidemill.config.database import Atomicity, MysqlOptions
+from tidemill.sinks.mysql.window import Window
 
 SAFE_S = 300.0
 """Seconds after the start in which statements may be run again: a crash may have left some applied."""
+WINDOW_ROWS, WINDOW_BYTES = 16_384, 32 << 20
+"""Rows that are dealt out together, and the bytes of their texts; with whole transactions there may be more."""
 TOGETHER = 256
 """Transactions of a relay log that are applied together."""
 SOME_COLUMNS = 2
@@ -42,7 +47,9 @@ class MysqlOutlet:
             None if self._channel is None else self._mark,
         )
         self._always_safe, self._began = settings.safe_mode, time.monotonic()
-        self._writers = Writers(hashed=manner.divided, columns_of=self._columns_of if to.sync_mode == SOME_COLUMNS else None)
+        columns_of = self._columns_of if to.sync_mode == SOME_COLUMNS else None
+        self._writers = Writers(hashed=manner.divided, columns_of=columns_of)
+        self._encoding, self._whole = RowEncoding(columns_of), manner.whole
         self._marked = False
 
     def _columns_of(self, schema: str, table: str) -> list[str] | None:
@@ -63,8 +70,9 @@ class MysqlOutlet:
         )
         connection.commit()
 
-    def write(self, entries: list[Entry]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Apply entries in their order; all of them are committed when this returns. Raises SinkError, MalformedRow."""
+        self.database.finish()
         rows: list[Work] = []
         for entry in entries:
             if not isinstance(entry, DdlBinlog):
@@ -74,6 +82,29 @@ class MysqlOutlet:
             rows = []
             self._ddl(entry.commit_ts, "" if entry.ddl.names_database else entry.ddl.schema, entry.ddl.query)
         self._apply(rows)
+
+    def write_rows(self, rows: Rows) -> None:
+        """Apply rows. They are committed when the next call of any method returns that takes or flushes. Raises SinkError, MalformedRow."""
+        self._prepare_marks()
+        window = Window(self._whole)
+        for chunk in self._encoding.chunks(rows):
+            if self._is_full(window) and (self._whole is Atomicity.NONE or int(chunk.rows["commit_ts"][0]) > window.last_commit_ts):
+                self._begin(window)
+                window = Window(self._whole)
+            window.add(chunk)
+        self._begin(window)
+
+    @staticmethod
+    def _is_full(window: Window) -> bool:
+        return len(window) >= WINDOW_ROWS or window.bytes >= WINDOW_BYTES
+
+    def _begin(self, window: Window) -> None:
+        if len(window):
+            self.database.begin(window, self._encoding.tables, safe=self._is_safe)
+
+    @property
+    def _is_safe(self) -> bool:
+        return self._always_safe or time.monotonic() - self._began < SAFE_S
 
     def write_told(self, told: Iterable[Told]) -> int:
         """Apply what a relay log tells, of which some may have been applied before. Returns the last commit ts, 0 if there is none.
@@ -96,17 +127,22 @@ class MysqlOutlet:
         return last
 
     def _apply(self, works: list[Work]) -> None:
+        self._prepare_marks()
+        self.database.write(works, safe=self._is_safe)
+
+    def _prepare_marks(self) -> None:
         if self._channel is not None and not self._marked:
             self.database.retrying(f"the table {_MARKS}", self._make_marks)
             self._marked = True
-        self.database.write(works, safe=self._always_safe or time.monotonic() - self._began < SAFE_S)
 
     def _ddl(self, commit_ts: int, schema: str, query: str) -> None:
         self.database.ddl(commit_ts, schema, query, f", which ignore-txn-commit-ts = [{commit_ts}] leaves out")
         self._writers.forget()
+        self._encoding.forget()
 
     def flush(self) -> None:
-        """Everything that was taken is committed already."""
+        """Return when everything that was taken is committed. Raises SinkError."""
+        self.database.finish()
 
     def close(self) -> None:
         """Close the connections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +16,7 @@ from tidemill.binlog.drainer.mysql import MysqlOutlet
 from tidemill.binlog.drainer.picking.picking import Picking
 from tidemill.binlog.drainer.records.files import RecordFiles
 from tidemill.binlog.drainer.records.relay import RelayLog
+from tidemill.binlog.drainer.rows.reading import Delivered, Rows
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.drainer.settings import DATABASES, DrainerSettings
 from tidemill.binlog.outputs import pb
@@ -25,7 +27,7 @@ from tidemill.config.database import MysqlOptions
 class Writing(Protocol):
     """Takes what is delivered, in order. Its calls come one at a time (but for `close`), from any thread, and may block."""
 
-    def write(self, entries: list[Entry]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Take entries. Raises SinkError, OSError."""
 
     def flush(self) -> None:
@@ -33,6 +35,13 @@ class Writing(Protocol):
 
     def close(self) -> None:
         """Let go of the downstream."""
+
+
+class TakesRows(Writing, Protocol):
+    """Takes rows too."""
+
+    def write_rows(self, rows: Rows) -> None:
+        """Take rows. Raises SinkError, MalformedRow."""
 
 
 class Places(Protocol):
@@ -51,18 +60,36 @@ class Places(Protocol):
 class Outlet:
     """A downstream, and how far it is. Safe for threads: a Drainer that is asked to end while entries are written waits for them."""
 
-    def __init__(self, writing: Writing, places: Places, picking: Picking) -> None:
-        self._writing, self._places, self._picking = writing, places, picking
+    def __init__(self, writing: Writing, places: Places, picking: Picking, rows: TakesRows | None = None) -> None:
+        """`rows`: `writing`, if it takes rows."""
+        self._writing, self._places, self._picking, self._rows = writing, places, picking, rows
         self._turn = threading.Lock()
         self.load = places.load
+        self.is_behind = rows is not None
 
-    def write(self, entries: list[Entry]) -> None:
-        """Take entries; those that are left out are passed over. Raises SinkError, OSError."""
+    def write(self, entries: Sequence[Delivered]) -> None:
+        """Take what is delivered; entries that are left out are passed over. Raises SinkError, MalformedRow, OSError."""
+        with self._turn:
+            waiting: list[Entry] = []
+            for one in entries:
+                if not isinstance(one, Rows):
+                    waiting.append(one)
+                    continue
+                assert self._rows is not None, "rows come only where they are taken"
+                if waiting:
+                    self._write(waiting)
+                    waiting = []
+                self._rows.write_rows(one)
+            if waiting:
+                self._write(waiting)
+
+    def _write(self, entries: list[Entry]) -> None:
         if self._picking.is_needed:
             entries = [one for one in map(self._picking.picked, entries) if one is not None]
-        with self._turn:
-            if entries:
-                self._writing.write(entries)
+        if entries:
+            self._writing.write(entries)
+        elif self._rows is not None:
+            self._rows.flush()  # what came before is downstream when this returns, also where nothing is left of what comes now
 
     def flush(self) -> None:
         """Return when all that was taken is kept downstream. Raises SinkError, OSError."""
@@ -86,10 +113,9 @@ class FileOutlet:
     def __init__(self, folder: Path, zone: tzinfo) -> None:
         self._files, self._zone = RecordFiles(folder), zone
 
-    def write(self, entries: list[Entry]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Append each as a record."""
-        for entry in entries:
-            self._files.append(pb.encode(entry, self._zone))
+        self._files.append(*(pb.encode(entry, self._zone) for entry in entries))
 
     def flush(self) -> None:
         """Sync the file."""
@@ -106,7 +132,7 @@ class RelayedOutlet:
     def __init__(self, outlet: MysqlOutlet, relay: RelayLog) -> None:
         self._outlet, self._relay = outlet, relay
 
-    def write(self, entries: list[Entry]) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Keep entries in the relay log, and apply them."""
         self._relay.append(entries)
         self._outlet.write(entries)
@@ -135,7 +161,7 @@ def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> Out
         outlet.close()
         raise
     if not settings.relay_dir:
-        return Outlet(outlet, places, picking)
+        return Outlet(outlet, places, picking, outlet)
     relay = RelayLog(Path(settings.relay_dir), settings.relay_max_file_size, zone)
     return Outlet(RelayedOutlet(outlet, relay), places, picking)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import tzinfo
+from functools import lru_cache
 
 from tidemill.binlog.messages import MutationType
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges
@@ -12,8 +13,12 @@ from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.schema.typenames import type_name
 from tidemill.wire import pb_binlog_pb2 as pb
+
+KNOWN = 4096
+"""Table versions whose columns are kept ready."""
 
 _KINDS = {MutationType.INSERT: pb.Insert, MutationType.UPDATE: pb.Update, MutationType.DELETE_ROW: pb.Delete}
 
@@ -39,19 +44,25 @@ def _statement(entry: DdlBinlog) -> bytes:
 
 def _event(into: pb.Event, changes: TableChanges, row: RowChange, zone: tzinfo) -> None:
     into.schema_name, into.table_name = changes.version.name
-    info = changes.version.info
-    cells = Cells(info, zone)
+    cells = Cells(changes.version.info, zone)
     first = row.new if row.old is None else row.old
     assert first is not None
-    for column in info.public_columns:
+    for column, described in _described(changes.version):
         if row.old is not None and row.new is not None and column.is_virtual:
             continue  # an updated row does not have it
-        made = pb.Column(
-            name=column.name, tp=bytes([column.tp]), mysql_type=type_name(column), value=_datum(column, cells.of(column, first))
-        )
+        values = pb.Column(value=_datum(column, cells.of(column, first)))
         if row.old is not None and row.new is not None:
-            made.changed_value = _datum(column, cells.of(column, row.new))
-        into.row.append(made.SerializeToString())
+            values.changed_value = _datum(column, cells.of(column, row.new))
+        into.row.append(described + values.SerializePartialToString())
+
+
+@lru_cache(KNOWN)
+def _described(version: TableVersion) -> tuple[tuple[ColumnInfo, bytes], ...]:
+    """Return the columns of a table, each with the bytes that its values follow: a message of protobuf may be written in parts."""
+    return tuple(
+        (column, pb.Column(name=column.name, tp=bytes([column.tp]), mysql_type=type_name(column)).SerializePartialToString())
+        for column in version.info.public_columns
+    )
 
 
 def _datum(column: ColumnInfo, value: Cell) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import tzinfo
+from functools import lru_cache
 
 from tidemill.binlog.messages import MutationType
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges, Transaction
@@ -11,8 +12,12 @@ from tidemill.binlog.rows import Cells, Image
 from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.schema.typenames import type_name
 from tidemill.wire import slave_binlog_pb2 as pb
+
+KNOWN = 4096
+"""Table versions whose descriptions are kept."""
 
 _KINDS = {MutationType.INSERT: pb.Insert, MutationType.UPDATE: pb.Update, MutationType.DELETE_ROW: pb.Delete}
 
@@ -40,8 +45,25 @@ def _dml(entry: Transaction, zone: tzinfo) -> pb.Binlog:
 
 
 def _table(into: pb.Table, changes: TableChanges, zone: tzinfo) -> None:
-    info = changes.version.info
-    into.schema_name, into.table_name = changes.version.name
+    described, info = _described(changes.version), changes.version.info
+    into.MergeFrom(described)
+    cells = Cells(info, zone)
+    for row in changes.rows:
+        mutation = into.mutations.add(type=_KINDS[row.kind])
+        if row.new is None:
+            assert row.old is not None
+            _row(mutation.row, info, cells, row.old)
+            continue
+        _row(mutation.row, info, cells, row.new)
+        if row.old is not None:
+            _row(mutation.change_row, info, cells, row.old)
+
+
+@lru_cache(KNOWN)
+def _described(version: TableVersion) -> pb.Table:
+    """Return what the message of every transaction says of a table: names, columns and keys."""
+    info, into = version.info, pb.Table()
+    into.schema_name, into.table_name = version.name
     keys = dict(unique_keys(info))
     primary = keys.get("PRIMARY", ())
     for column in info.public_columns:
@@ -54,16 +76,7 @@ def _table(into: pb.Table, changes: TableChanges, zone: tzinfo) -> None:
         )
     for name, columns in keys.items():
         into.unique_keys.add(name=name, column_names=columns)
-    cells = Cells(info, zone)
-    for row in changes.rows:
-        mutation = into.mutations.add(type=_KINDS[row.kind])
-        if row.new is None:
-            assert row.old is not None
-            _row(mutation.row, info, cells, row.old)
-            continue
-        _row(mutation.row, info, cells, row.new)
-        if row.old is not None:
-            _row(mutation.change_row, info, cells, row.old)
+    return into
 
 
 def _row(into: pb.Row, info: TableInfo, cells: Cells, image: Image) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
-import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -26,7 +24,7 @@ from tidemill.binlog.source.reading import LogEntry, LogReading
 from tidemill.capture import clusterversion, rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.heads import check_heads
-from tidemill.capture.lifecycle import Lifecycle, in_thread, together
+from tidemill.capture.lifecycle import Lifecycle, in_thread, serving, stop_on_signals, together
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import CaptureStatus, start_of
 from tidemill.capture.tikv.client.pd import PdClient
@@ -73,24 +71,14 @@ class BinlogCapture:
     async def run(self) -> None:
         """Capture until SIGTERM, SIGINT or `stop`. Raises TidemillError for errors that a retry does not fix."""
         self._life = Lifecycle()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        stop_on_signals(self.stop)
         folder = self.config.folder
         with storage_errors(str(folder), writing=True):
             folder.mkdir(parents=True, exist_ok=True)
         self.status.start_ts = start_of(folder, self.status.log)
         pages = PageServer({"/status": json_page(self._look), "/metrics": metrics_page(self._samples)})
-        try:
-            if self.config.status_addr:
-                await pages.start(self.config.status_addr)
+        async with serving(pages, self.config.status_addr, lambda state, error: self._end(state, error, folder)):
             await self._life.lead(self._capture(folder))
-            self._end("stopped", None, folder)
-        except BaseException as error:
-            self._end("failed", error, folder)
-            raise
-        finally:
-            await pages.stop()
 
     def stop(self) -> None:
         """End without an error; what was pulled is written first."""

@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class LogOutlet:
         """Why nothing is published: the disk is low."""
         self.rows = self.bytes = self.segments = 0
 
+    is_behind = False
+
     def load(self) -> Position:
         """Return up to where all folders are complete."""
         return Position(self.resolved_ts)
@@ -51,7 +53,7 @@ class LogOutlet:
         """The log is complete up to here."""
         return self.writer.resolved_ts
 
-    def write(self, entries: list[LogEntry]) -> None:
+    def write(self, entries: Sequence[LogEntry]) -> None:
         """Take entries. Where many wait, those are published that no other transaction of the same ts can follow. Raises LogError."""
         for entry in entries:
             self._take(entry)

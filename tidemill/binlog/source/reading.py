@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.binlog.blocks import Binlogs
 from tidemill.binlog.drainer.entries import Delivery
+from tidemill.binlog.drainer.rows.batching import Batcher, Changes, KnownTable, KnownTables, Stop, batched
+from tidemill.binlog.drainer.rows.reading import read_batches
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.messages import Binlog, read_prewritten
 from tidemill.binlog.records import Record, joined, read_steps
-from tidemill.binlog.source.batching import Batched, Batcher, Changes, KnownTable, KnownTables, Stop, batched
 from tidemill.changelog.spread import Layout
 from tidemill.kernels.binlog.layout import H_DDL
 from tidemill.tidb import keys
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking.versions import TableVersion
-
-INLINE_BYTES = 1 << 20
-"""Up to so many bytes are read on the event loop, more in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class LogReading:
     async def _rows(self, binlogs: Binlogs) -> list[LogEntry]:
         entries, at = [], 0
         while at < len(binlogs):
-            read = await self._batched(binlogs, at)
+            read = await read_batches(self._batcher, binlogs, at, self._tables, self._layout())
             if read.changes:
                 entries.append(LogEntry(int(binlogs.heads["commit_ts"][read.end - 1]), read.changes))
             at = read.end
@@ -79,12 +76,6 @@ class LogReading:
                 entries.append(await self._by_reference(binlogs.binlog(at)))
                 at += 1
         return entries
-
-    async def _batched(self, binlogs: Binlogs, at: int) -> Batched:
-        layout = self._layout()
-        if int(binlogs.heads["message_len"].sum()) <= INLINE_BYTES:
-            return self._batcher.read(binlogs, at, self._tables, layout)
-        return await asyncio.to_thread(self._batcher.read, binlogs, at, self._tables, layout)
 
     async def _learn(self, table_id: int, start_ts: int, commit_ts: int) -> tuple[SchemaRow, ...]:
         """Get to know a table of a transaction. Returns its description, if the log's schemas do not have it yet."""

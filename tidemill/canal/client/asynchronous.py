@@ -11,14 +11,14 @@ from typing import Self, TypeVar, Unpack
 
 from tidemill.canal.client.batches import Batch
 from tidemill.canal.client.faults import CanalBroken, CanalUnavailable
-from tidemill.canal.client.session import ALL, Open, Pause, Read, Send, Session, Step, Steps
+from tidemill.canal.client.session import ALL, OfSession, Open, Pause, Read, Send, Session, Step, Steps
 from tidemill.canal.client.settings import BATCH_SIZE, PORT, Options, Settings, Unit
 from tidemill.canal.client.sync import CHUNK, WAIT_MS
 
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(OfSession):
     """`Client` for asyncio. A call waits for the one that runs; one that is cancelled closes the connection.
 
     async with AsyncClient("127.0.0.1", 11111, "example", filter=r"shop\\..*") as client:
@@ -27,23 +27,9 @@ class AsyncClient:
     """
 
     def __init__(self, host: str, port: int = PORT, destination: str = "", **options: Unpack[Options]) -> None:
-        self._session = Session(Settings(host, port, destination, **options))
+        super().__init__(Session(Settings(host, port, destination, **options)))
         self._wire = _Wire(self._session.settings)
         self._lock = asyncio.Lock()
-
-    @property
-    def settings(self) -> Settings:
-        return self._session.settings
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
-        return self._session.connected
-
-    @property
-    def open_batches(self) -> tuple[int, ...]:
-        """Ids of the batches that were given and not acknowledged, the oldest first."""
-        return tuple(self._session.open)
 
     async def connect(self) -> None:
         await self._carry_out(self._session.connect())

@@ -327,3 +327,25 @@ def _described(request: Request) -> str:
         case ClientRollback():
             return f"to roll back {'all batches' if request.batch_id == ALL else f'batch {request.batch_id}'}"
     return type(request).__name__
+
+
+class OfSession:
+    """What a client tells of its session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def settings(self) -> Settings:
+        """Where it connects, and how."""
+        return self._session.settings
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._session.connected
+
+    @property
+    def open_batches(self) -> tuple[int, ...]:
+        """Ids of the batches that were given and not acknowledged, the oldest first."""
+        return tuple(self._session.open)

@@ -12,7 +12,7 @@ from typing import Self, TypeVar, Unpack
 
 from tidemill.canal.client.batches import Batch
 from tidemill.canal.client.faults import CanalBroken, CanalUnavailable
-from tidemill.canal.client.session import ALL, Open, Pause, Read, Send, Session, Step, Steps
+from tidemill.canal.client.session import ALL, OfSession, Open, Pause, Read, Send, Session, Step, Steps
 from tidemill.canal.client.settings import BATCH_SIZE, PORT, Options, Settings, Unit
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ WAIT_MS = 500
 """How long a GET of `batches` waits for data."""
 
 
-class Client:
+class Client(OfSession):
     """A client of one destination, connected by `connect` or a `with` block.
 
         with Client("127.0.0.1", 11111, "example", filter=r"shop\\..*") as client:
@@ -35,23 +35,9 @@ class Client:
     """
 
     def __init__(self, host: str, port: int = PORT, destination: str = "", **options: Unpack[Options]) -> None:
-        self._session = Session(Settings(host, port, destination, **options))
+        super().__init__(Session(Settings(host, port, destination, **options)))
         self._wire = _Wire(self._session.settings)
         self._lock = threading.RLock()
-
-    @property
-    def settings(self) -> Settings:
-        return self._session.settings
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
-        return self._session.connected
-
-    @property
-    def open_batches(self) -> tuple[int, ...]:
-        """Ids of the batches that were given and not acknowledged, the oldest first."""
-        return tuple(self._session.open)
 
     def connect(self) -> None:
         """Connect once, log in, and subscribe if there is a filter."""

@@ -27,8 +27,9 @@ from tidemill.cli.cdc.output import print_json
 from tidemill.cli.cdc.readable import print_list, print_one
 from tidemill.cli.cdc.wanted import checked, in_sink, read_config
 from tidemill.cli.shared.feeds import DATA_DIR, choose
-from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
+from tidemill.cli.shared.options import JsonOption, Output, OutputOption, SkipRowOption, form
 from tidemill.errors import ConfigError, UpstreamUnavailable
+from tidemill.rules.skip import parse_skip_rows
 
 if TYPE_CHECKING:  # with all protocols, or gRPC: only the commands that need them load them
     from tidemill.changefeed.feed_folder import FeedFolder
@@ -255,6 +256,7 @@ def resume(
     overwrite_checkpoint_ts: Annotated[
         str | None, typer.Option("--overwrite-checkpoint-ts", help=f"Go on from here, not from the checkpoint: {TsHelp}.")
     ] = None,
+    skip_row: SkipRowOption = None,
     data_dir: Annotated[
         Path | None,
         typer.Option("--data-dir", help="For a `tidemill run`: as it was given there. Default: tidemill-data, if one runs there."),
@@ -265,13 +267,18 @@ def resume(
 ) -> None:
     """Resume a changefeed that was paused, failed, or waits for its next attempt. It goes on from its checkpoint at once.
 
+    --skip-row leaves out a row that no sink can take, as the error about it names it; what is normal has to be paused first.
+
     That of a `tidemill run` (--data-dir): on the machine where it runs, also where --state is a URL, because it is sent SIGUSR1. To resume
     with another command line (a new password, a --skip-row), stop the run and start it again with the new one.
     """
     name = _one_name(name, changefeed_id)
     if data_dir is not None or (connection.server is None and _runs_here(name)):
+        if skip_row:
+            raise ConfigError("--skip-row here is for changefeeds of a server", hint="Stop the run, and start it again with --skip-row.")
         _resume_run(data_dir or DATA_DIR, name)
         return
+    rows = [str(row) for row in parse_skip_rows(skip_row or ())]
     with connection.client() as client:
         name = _which(client, name, keyspace)
         overwrite = 0
@@ -280,7 +287,7 @@ def resume(
             overwrite = overwritten(str(tso.parse(overwrite_checkpoint_ts, now)), now)
             if not yes:
                 _agree(f"Go on from {tso.describe(overwrite)}? What lies between it and the checkpoint is skipped, or delivered again.")
-        client.resume(name, {"overwrite_checkpoint_ts": overwrite}, keyspace)
+        client.resume(name, {"overwrite_checkpoint_ts": overwrite} | ({"skip_rows": rows} if rows else {}), keyspace)
         typer.echo(f"changefeed {name} goes on")
 
 

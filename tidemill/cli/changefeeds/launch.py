@@ -58,6 +58,7 @@ class Options:
     state: str | None = None
     stuck_s: float = STUCK_S
     console: Console | None = None
+    log_file: Path | None = None
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)  # --ca, --cert and --key of the upstream
 
     @property

@@ -37,7 +37,8 @@ def command(
         str,
         typer.Option(
             "--sink-uri",
-            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, console://, blackhole://.",
+            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, delta://, "
+            "iceberg://, console://, blackhole://.",
         ),
     ],
     start_ts: Annotated[

@@ -34,11 +34,13 @@ from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import ConfigError, LogUnavailable, TidemillError
 from tidemill.metrics.http import PageServer
 from tidemill.metrics.pages import json_page
-from tidemill.metrics.samples import metrics_page
+from tidemill.metrics.samples import build_info, metrics_page
 from tidemill.process.places import check_master, check_master_reachable, is_here
 from tidemill.process.supervisor import ChildProcess, Supervisor
 from tidemill.protocols.all import spec_of
 from tidemill.rules.skip import parse_skip_rows
+from tidemill.server.page.log_lines import FileEnd, Ring
+from tidemill.server.page.of_run import RunPage
 from tidemill.spark import settings
 
 STATUS_EVERY_S = 1.0
@@ -88,12 +90,13 @@ async def _supervise(options: Options, both: list[ChildProcess], folder: FeedFol
     supervisor = Supervisor(both, until="changefeed")
     run_status = RunStatus(folder, supervisor.children)
     supervisor.on_change = run_status.write
-    pages = PageServer({"/status": json_page(run_status.snapshot), "/metrics": metrics_page(run_status.samples)})
+    page = _page(options, run_status)
+    pages = PageServer({"/status": json_page(run_status.snapshot), "/metrics": metrics_page(run_status.samples), **page.pages()})
     if options.status_addr:
         await pages.start(options.status_addr)
-        log.info("/status and /metrics are served at http://%s", pages.address)
+        log.info("a web page, /status and /metrics are served at http://%s", pages.address)
         run_status.address = pages.address
-    works = [_forward(over, supervisor), _resume(resumed, supervisor), _report(run_status)]
+    works = [_forward(over, supervisor), _resume(resumed, supervisor), _report(run_status, page)]
     if options.console is not None:
         works.append(options.console.follow())
     helpers = [asyncio.ensure_future(work) for work in works]
@@ -126,9 +129,19 @@ async def _resume(resumed: asyncio.Event, supervisor: Supervisor) -> None:
         log.info("resumed by a person" if supervisor.resume() else "asked to resume, but the changefeed is running")
 
 
-async def _report(run_status: RunStatus) -> None:
+def _page(options: Options, run_status: RunStatus) -> RunPage:
+    """Return the web page. Lines of the log come from --log-file, or from this process, which passes its children's on."""
+    ring = Ring()
+    if options.log_file is None and options.status_addr:
+        logs.listen(ring.add)
+    file = FileEnd(options.log_file) if options.log_file is not None else None
+    return RunPage(run_status.snapshot, version=build_info().labels["version"], sink_uri=options.sink_uri, ring=ring, file=file)
+
+
+async def _report(run_status: RunStatus, page: RunPage) -> None:
     while True:
         run_status.write()
+        page.note()
         await asyncio.sleep(STATUS_EVERY_S)
 
 
@@ -139,7 +152,8 @@ def command(
         typer.Option(
             "--sink-uri",
             envvar="TIDEMILL_SINK_URI",
-            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, console://, blackhole://.",
+            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, delta://, "
+            "iceberg://, console://, blackhole://.",
         ),
     ],
     log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made.")],
@@ -261,6 +275,7 @@ def command(
         snapshot=snapshot,
         tls=(ca, cert, key),
         status_addr=status_addr,
+        log_file=log_file,
         common_options=given(("--log-level", log_level), ("--log-file", log_file)),
         capture_options=given(
             ("--log-partitions", log_partitions),

@@ -54,6 +54,9 @@ def command(
     cert_allowed_cn: Annotated[
         str | None, typer.Option("--cert-allowed-cn", help="Common names of clients' certificates that are allowed, separated by commas.")
     ] = None,
+    mtls: Annotated[
+        bool, typer.Option("--mtls", help="Clients have to show a certificate of --ca, with whatever common name. TiCDC's [security] mtls.")
+    ] = False,
     auth_file: Annotated[
         Path | None, typer.Option("--auth-file", help="File with a token a line. Whoever changes something has to send one of them.")
     ] = None,
@@ -100,7 +103,8 @@ def command(
     if not 1 <= capture_session_ttl <= 300:
         raise ConfigError(f"--capture-session-ttl {capture_session_ttl:g}: expected 1 to 300 seconds")
     addresses = pd.split(",")
-    certificates = Certificates(cert, key, ca, tuple(name.strip() for name in (cert_allowed_cn or "").split(",") if name.strip()))
+    allowed = tuple(name.strip() for name in (cert_allowed_cn or "").split(",") if name.strip())
+    certificates = Certificates(cert, key, ca, allowed, mtls)
     certificates.context()
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None
     common = given(("--log-level", log_level), ("--log-file", log_file))
@@ -147,4 +151,4 @@ def command(
     tokens = Tokens(auth_file) if auth_file is not None else None
     upstream = Upstream(addresses, security_of(addresses, ca, cert, key))
     with locked(options.data_dir):
-        asyncio.run(serve(options, commands, addr, upstream, certificates, tokens))
+        asyncio.run(serve(options, commands, addr, upstream, certificates, tokens, log_file))

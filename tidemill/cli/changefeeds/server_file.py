@@ -15,7 +15,7 @@ from tidemill.rules.names import did_you_mean
 
 log = logging.getLogger(__name__)
 
-_SECURITY = {"ca-path": "ca", "cert-path": "cert", "key-path": "key", "cert-allowed-cn": "cert_allowed_cn"}
+_SECURITY = {"ca-path": "ca", "cert-path": "cert", "key-path": "key", "cert-allowed-cn": "cert_allowed_cn", "mtls": "mtls"}
 """Keys of [security], and the flags that they are."""
 _WITHOUT_MEANING = {
     *("owner-flush-interval", "processor-flush-interval", "sorter", "kv-client", "debug", "log", "cluster-id"),
@@ -47,7 +47,15 @@ def _security(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     unknown = next((key for key in found if key not in _SECURITY), None)
     if unknown is not None:
         raise ConfigError(f"--config {path}: unknown key security.{unknown}{did_you_mean(unknown, set(_SECURITY))}")
-    return {_SECURITY[key]: _plain(path, f"security.{key}", value) for key, value in found.items() if value not in ("", [])}
+    return {_SECURITY[key]: _value(path, key, value) for key, value in found.items() if value not in ("", [])}
+
+
+def _value(path: Path, key: str, value: Any) -> Any:
+    if key != "mtls":
+        return _plain(path, f"security.{key}", value)
+    if not isinstance(value, bool):
+        raise ConfigError(f"--config {path}: security.mtls = {value!r}: expected true or false")
+    return value
 
 
 def _plain(path: Path, key: str, value: Any) -> Any:

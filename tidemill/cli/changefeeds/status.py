@@ -22,6 +22,7 @@ from tidemill.capture.tikv.watchdog.causes import Cause
 from tidemill.capture.tikv.watchdog.gc_patience import MARKS
 from tidemill.changefeed.feed_status import ONLY_METRICS, Status, usable_status
 from tidemill.changefeed.states import State
+from tidemill.cli.changefeeds.server_folder import is_of_server, print_server
 from tidemill.cli.shared.feeds import DATA_DIR, choose, known
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
 from tidemill.errors import ConfigError, UpstreamUnavailable
@@ -52,13 +53,26 @@ def command(
     status_addr: Annotated[
         str | None, typer.Option("--status-addr", help="Ask a running process: the HOST:PORT of its --status-addr.")
     ] = None,
+    addr: Annotated[
+        str | None, typer.Option("--addr", "--server", help="Ask a `tidemill server`: its HOST:PORT, or http://…, https://….")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option("--ca", help="PEM file with the CA of the server at --addr.")] = None,
+    cert: Annotated[Path | None, typer.Option("--cert", help="PEM file with a client certificate for --addr.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="PEM file with the key of --cert.")] = None,
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
 ) -> None:
     """Show how far a capture is, and which region, store, lock or table holds its resolved ts back, since when.
 
-    For a `tidemill run` also: what the changefeed has delivered, its state, its error, and how to resume it.
+    For a `tidemill run` also: what the changefeed has delivered, its state, its error, and how to resume it. For a server (--addr): its
+    changefeeds, its capture and what is wrong, as on its web page and in `tidemill top`.
     """
+    if addr is not None:
+        _of_server(addr, (ca, cert, key), form(output, as_json))
+        return
+    if data_dir is not None and status_addr is None and is_of_server(data_dir) and changefeed_id is None:
+        print_server(data_dir, as_json=form(output, as_json) is Output.JSON)
+        return
     status = _ask(status_addr) if status_addr else _read(log, data_dir, changefeed_id)
     if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(status, indent=2))
@@ -77,8 +91,20 @@ def command(
         console.print(stuck)
 
 
+def _of_server(addr: str, tls: tuple[Path | None, Path | None, Path | None], how: Output) -> None:
+    from tidemill.cli.changefeeds.top import print_frame, status_of
+
+    told = status_of(addr, tls)
+    if how is Output.JSON:
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        print_frame(told)
+
+
 def _folder(data_dir: Path, changefeed_id: str | None) -> Path:
     """Return the folder with a capture's status. In the data directory of a run each changefeed has a folder. Raises ConfigError."""
+    if is_of_server(data_dir):
+        return data_dir / "capture"
     if not known(data_dir):
         return data_dir
     return data_dir / "changefeeds" / choose(data_dir, changefeed_id) / "capture"
@@ -90,7 +116,10 @@ def _read(log: str | None, data_dir: Path | None, changefeed_id: str | None) -> 
     if log is None and data_dir is None:
         raise ConfigError("which capture?", hint="Give --data-dir of `tidemill run`, --log of `tidemill capture`, or --status-addr.")
     folder = _folder(data_dir, changefeed_id) if data_dir is not None else CaptureConfig(pd=("-",), log=log or "").folder
-    run = [status for name in (RUN, DELIVERY) if (status := _status_of(folder.parent / name)) is not None]
+    feed = folder.parent
+    if data_dir is not None and is_of_server(data_dir) and changefeed_id is not None:
+        feed = data_dir / "changefeeds" / changefeed_id
+    run = [status for name in (RUN, DELIVERY) if (status := _status_of(feed / name)) is not None]
     try:
         found = fitting(CaptureStatus, json.loads((folder / FILE).read_bytes()), others=True)
     except FileNotFoundError:

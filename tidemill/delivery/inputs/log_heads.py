@@ -26,6 +26,8 @@ LOCAL_POLL_S = 0.05
 """Seconds between two looks at a folder whose file system does not tell of changes."""
 LOOK_S, STOP_S = 1.0, 0.25
 """Seconds between two looks if the file system tells of nothing; how often a stop is looked for meanwhile."""
+GATHER_S = 0.005
+"""All partitions' heads are replaced one after the other: one look is enough for those of so many seconds."""
 MISSES = 3
 """So many times in a row the heads moved and the file system did not tell: it does not know what other machines write."""
 
@@ -113,6 +115,8 @@ class ToldHeads:
             if left <= 0:
                 return False
             if events.wait(HEAD, min(left, STOP_S)):
+                self._stop.wait(GATHER_S)
+                events.wait(HEAD, 0)
                 return True
         return True
 

@@ -9,6 +9,7 @@ from datetime import UTC, tzinfo
 
 from tidemill.config.database import Atomicity
 from tidemill.config.file import ChangefeedConfig
+from tidemill.config.lake import LakeMode
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.inputs.routed_names import routed_ddl, routed_version
@@ -21,9 +22,10 @@ from tidemill.protocols.spec import Needs, load
 from tidemill.protocols.sql.keys import spread_columns
 from tidemill.rules.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
 from tidemill.rules.event_filter import EventFilters
-from tidemill.rules.selectors import ColumnSelectors
+from tidemill.rules.selectors import ColumnSelectors, without
 from tidemill.rules.skip import SkipRow
 from tidemill.rules.table_filter import TableFilter
+from tidemill.sinks.lake.control import LakeControl
 from tidemill.sinks.mysql.control import MysqlControl
 from tidemill.sinks.storage.control import StorageControl
 from tidemill.sinks.storage.paths import wants_tables
@@ -79,6 +81,7 @@ class TableRouter:
         one_target = settings.sink.scheme is Scheme.CANAL  # which keeps one order over all tables
         self._dispatcher = Dispatcher([]) if one_target else settings.config.dispatcher()
         self._database = settings.sink.mysql
+        self._lake = settings.sink.lake is not None
         self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
         self._selectors: ColumnSelectors = settings.config.column_selectors()
         self._routes = settings.config.table_routes()
@@ -118,7 +121,7 @@ class TableRouter:
                 dropped=dropped,
                 target=self._target(version),
             )
-        topic = self._place(routed_version(version, self._routes))
+        topic = self._place(self._described(version))
         rule = DispatchRule(DispatchMode.PHYSICAL) if topic is not None else self._dispatcher.rule(version)
         hashed = {c.id for c in hashed_columns(rule, version.info)}
         return PackedTable(
@@ -129,6 +132,12 @@ class TableRouter:
             dropped=self._selectors.dropped(version, hashed),
             target=self._target(version),
         )
+
+    def _described(self, version: TableVersion) -> TableVersion:
+        """A table as the sink hears of it: under its name downstream. A lake's tables do not have the columns that selectors leave out."""
+        if self._lake and (dropped := self._selectors.dropped(version, set())):
+            version = replace(version, info=without(version.info, dropped))
+        return routed_version(version, self._routes)
 
     def _target(self, version: TableVersion) -> tuple[str, str] | None:
         target = self._routes.table(*version.name)
@@ -154,7 +163,11 @@ class TableRouter:
 
     def routed(self, event: DdlEvent) -> DdlEvent:
         """A DDL under the names that it has downstream. Raises TableRoutingFailed."""
-        return routed_ddl(event, self._routes) if self._routes else event
+        found = routed_ddl(event, self._routes) if self._routes else event
+        if not self._lake:
+            return found
+        before, after = (one and self._described(one) for one in (event.before, event.after))
+        return replace(found, before=before, after=after)
 
     def ddl(self, event: DdlEvent) -> bool:
         """Whether a DDL is delivered: its table passes the filter before or after it, can be replicated, and no event filter ignores it.
@@ -225,6 +238,8 @@ def control_messages_of(sink: SinkUri, zone: tzinfo = UTC) -> ControlMessages | 
         return StorageControl(sink)
     if sink.mysql is not None:
         return MysqlControl(zone, sink.mysql.time_zone)
+    if sink.lake is not None:
+        return LakeControl(history=sink.lake.mode is LakeMode.CHANGES)
     if options.protocol is None:
         return None
     spec = spec_of(options.protocol)

@@ -201,6 +201,10 @@ def row_encoder(
     """The encoder of a protocol. `tables`: the tables of the programs; `first_target`: the number of each topic's partition 0. Few
     protocols use these two."""
     options = output.encoding
+    if options.as_columns:
+        from tidemill.sinks.lake.rows import TypedRowEncoder  # kernels that no other sink needs
+
+        return TypedRowEncoder(programs, every_image=options.every_image)
     if options.protocol is None:
         return SqlRowEncoder(programs, options) if options.as_sql else MountEncoder(programs)
     spec = spec_of(options.protocol)

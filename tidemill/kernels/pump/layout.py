@@ -8,6 +8,8 @@ import numpy as np
 from hpack.huffman_table import HUFFMAN_TABLE
 from hpack.table import HeaderTable
 
+from tidemill.kernels.crc import CASTAGNOLI, crc_tables
+
 # A binlog of a group: its type, start_ts, commit_ts, where its record begins in the group, the bytes of its payload, and who is to be
 # answered (connection, stream). Slot 0: nobody by a kernel. Stream 0: nobody any more.
 M_TP, M_START, M_COMMIT, M_AT, M_SIZE, M_SLOT, M_STREAM, M_SPARE = range(8)
@@ -97,25 +99,13 @@ TEXTS = (b":method", b":path", b"content-type", b"grpc-encoding", b"POST", WRITE
 (X_METHOD, X_PATH, X_TYPE, X_ENCODING, X_POST, X_WRITE, X_PULL, X_GRPC, X_IDENTITY) = (K_TEXTS + 32 * i for i in range(len(TEXTS)))
 
 
-def _crc_tables() -> Any:
-    tables = np.zeros((8, 256), np.uint32)
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        tables[0, byte] = crc
-    for i in range(1, 8):
-        tables[i] = tables[i - 1] >> 8 ^ tables[0][tables[i - 1] & 255]
-    return tables
-
-
 def _constants() -> Any:
     huffman = np.array([state | flags << 8 | symbol << 16 for state, flags, symbol in HUFFMAN_TABLE], np.int64)
     static = np.zeros((64, 2), np.int64)
     for i, (name, value) in enumerate(HeaderTable.STATIC_TABLE, 1):
         static[i] = len(name) + len(value) + FIELD_BYTES, class_of(name, value)
     texts = b"".join(text.ljust(32, b"\0") for text in TEXTS)
-    return np.frombuffer(huffman.tobytes() + static.tobytes() + _crc_tables().tobytes() + texts + bytes(64), np.uint8)
+    return np.frombuffer(huffman.tobytes() + static.tobytes() + crc_tables(CASTAGNOLI).tobytes() + texts + bytes(64), np.uint8)
 
 
 CONSTANTS = _constants()

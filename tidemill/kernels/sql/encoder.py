@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -63,9 +63,13 @@ class SqlRowEncoder:
     Not safe for threads. What a call returns is valid until the next one.
     """
 
-    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions) -> None:
+    def __init__(
+        self, programs: Sequence[TableProgram], options: EncodingOptions, only: Sequence[Collection[str] | None] | None = None
+    ) -> None:
+        """`only`: for each table the columns that the database has; None: all."""
         mine = [TableProgram(p.schema, p.table, p.info, json=p.json) for p in programs]
-        self.tables = [SqlTable(p.schema, p.table, p.info, p.json) for p in mine]
+        chosen = only if only is not None else [None] * len(mine)
+        self.tables = [SqlTable(p.schema, p.table, p.info, p.json, names) for p, names in zip(mine, chosen, strict=True)]
         keys = [key_program(program, table) for program, table in zip(mine, self.tables, strict=True)]
         rows = [row_program(program, table) for program, table in zip(mine, self.tables, strict=True)]
         self._keys = _Literals(mine, options, keys, self._key_of)

@@ -13,6 +13,7 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
+from tidemill.kernels.crc import IEEE, crc_tables
 from tidemill.protocols.common.gotext import go_quote, json_string, printable_ranges
 from tidemill.tidb.types.jsonbin import json_quote
 from tidemill.tidb.types.jsonstyle import JsonStyle
@@ -54,16 +55,6 @@ def _power_of_ten(exponent: int) -> int:
     return value
 
 
-def _crc_tables() -> npt.NDArray[np.uint32]:
-    """Return eight tables of 256 words: the change of the state by a byte that 0 to 7 more bytes of a word follow."""
-    tables = np.zeros((8, 256), np.uint32)
-    for byte in range(256):
-        # The state after a byte and 0 to 7 zero bytes, from an empty state.
-        for behind in range(8):
-            tables[behind, byte] = (zlib.crc32(bytes([byte, *bytes(behind)])) ^ zlib.crc32(bytes(1 + behind))) & 0xFFFFFFFF
-    return tables
-
-
 def _build(style: JsonStyle) -> npt.NDArray[np.uint8]:
     block = bytearray(SIZE)
     block[O_DOCUMENT_FLOAT : O_DOCUMENT_FLOAT + 8] = _DOCUMENT_FLOATS[style].to_bytes(8, "little")
@@ -84,7 +75,7 @@ def _build(style: JsonStyle) -> npt.NDArray[np.uint8]:
     for first, last in printable_ranges():
         printable[first : last + 1] = 1
     block[O_PRINTABLE : O_PRINTABLE + 0x110000 // 8] = np.packbits(printable, bitorder="little").tobytes()
-    block[O_CRC : O_CRC + 8192] = _crc_tables().tobytes()
+    block[O_CRC : O_CRC + 8192] = crc_tables(IEEE).tobytes()
     block[O_MASK : O_MASK + 32] = b"\xff" * 32
     for byte in range(256):
         text = json_string(go_quote(bytes([byte])))[1:-1]

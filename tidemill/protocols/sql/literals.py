@@ -14,7 +14,7 @@ set utf8mb4 and time zone +00:00.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC
 
 from tidemill.errors import MalformedRow, TidemillError
@@ -71,11 +71,16 @@ class SqlTable:
     key all of them.
     """
 
-    def __init__(self, schema: str, table: str, info: TableInfo, json: JsonStyle = JsonStyle.GO) -> None:
+    def __init__(
+        self, schema: str, table: str, info: TableInfo, json: JsonStyle = JsonStyle.GO, only: Collection[str] | None = None
+    ) -> None:
+        """`only`: the columns that the database has; None: all."""
         self.schema, self.table, self.info = schema, table, info
-        self.columns = tuple(c for c in info.output_columns if not c.is_generated)
+        there = None if only is None else {name.lower() for name in only}
+        columns = [c for c in info.output_columns if there is None or c.name.lower() in there]
+        self.columns = tuple(c for c in columns if not c.is_generated)
         wanted = set(info.handle_key_columns)
-        found = tuple(c for c in info.output_columns if c.id in wanted)
+        found = tuple(c for c in columns if c.id in wanted)
         self.has_key = bool(wanted) and len(found) == len(wanted)
         self.key = found if self.has_key else self.columns
         self._reader = RowReader(info, UTC, json=json)

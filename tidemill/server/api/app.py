@@ -24,8 +24,9 @@ from tidemill.rules.names import did_you_mean
 from tidemill.server.api.answers import Writer
 from tidemill.server.api.errors import INTERNAL, INVALID, Failure, failure_of
 from tidemill.server.api.requests import BodyTooLarge, BodyTooSlow, CrossOrigin, Guard, Json, shortened
-from tidemill.server.api.routes import changefeeds, cluster, placement, unsafe, version1
+from tidemill.server.api.routes import changefeeds, cluster, page, placement, unsafe, version1
 from tidemill.server.api.tokens import Tokens, Unauthorized
+from tidemill.server.page.watch import Watch
 from tidemill.server.service import ChangefeedService
 
 _PAGE = Path(__file__).with_name("openapi_page.html")
@@ -36,14 +37,19 @@ _STATUSES: Mapping[type[TidemillError], HTTPStatus] = {
     CrossOrigin: HTTPStatus.FORBIDDEN,
 }
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_VERSIONS = ("1.0", "1.1")
 _log = logging.getLogger(__name__)
 
 
-def create_app(service: ChangefeedService, *, tokens: Tokens | None = None, zone: tzinfo | None = None) -> FastAPI:
+def create_app(
+    service: ChangefeedService, *, tokens: Tokens | None = None, zone: tzinfo | None = None, watch: Watch | None = None
+) -> FastAPI:
     """Return the application that serves a service at --addr.
 
     `tokens`: who may change something; None: everybody who reaches the port. `zone`: of times that TiCDC writes without one; None: the
-    machine's. More routes may be added to what is returned (`include_router`, `mount`); those of this module come first.
+    machine's. `watch`: what the web page shows besides; None: one without history and log.
+
+    More routes may be added to what is returned (`include_router`, `mount`); those of this module come first.
     """
     app = FastAPI(
         title="Tidemill",
@@ -61,6 +67,7 @@ def create_app(service: ChangefeedService, *, tokens: Tokens | None = None, zone
         cluster.routes(service, guard),
         unsafe.routes(service, guard),
         version1.routes(service, guard),
+        page.routes(service, watch or Watch(service, tokens=tokens is not None), guard.reads),
     )
     for router in routers:
         app.include_router(router)
@@ -170,6 +177,10 @@ class _RequestLog:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if scope["http_version"] not in _VERSIONS:
+            said = Failure(400, INVALID, f"HTTP/{shortened(scope['http_version'])} is not spoken here")
+            await Json(said.body(), said.status)(scope, receive, send)
             return
         begun, status = time.monotonic(), 0
 

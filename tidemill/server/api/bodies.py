@@ -61,6 +61,7 @@ class ResumeChangefeedConfig(PdConfig):
     """`POST /api/v2/changefeeds/{changefeed_id}/resume`. The body may be empty."""
 
     overwrite_checkpoint_ts: int = Field(0, ge=0, le=MAX_TS, description="Go on from here. 0: from the checkpoint.")
+    skip_rows: list[str] = Field([], max_length=1000, description="Tidemill's own: rows to leave out, `DATABASE.TABLE:KEY@COMMIT_TS`.")
 
 
 class UpstreamConfig(PdConfig):

@@ -3,7 +3,7 @@
 --cert, --key          TLS. The files are read again when they change, so certificates can be replaced
 --ca                   whose certificates clients may show (it is also that of PD and TiKV); they need not show one
 --cert-allowed-cn      clients need one, with one of these common names; others are answered 403
-mtls                   clients need one, with any name
+--mtls                 clients need one, with any name
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS context; None: no TLS. Raises ConfigError that names the flag."""
-        asks = "--cert-allowed-cn" if self.allowed_cn else "mtls" if self.mtls else ""
+        asks = "--cert-allowed-cn" if self.allowed_cn else "--mtls" if self.mtls else ""
         if self.cert is None and self.key is None:
             if asks:
                 raise ConfigError(f"{asks} needs --cert, --key and --ca", hint="Clients show a certificate only over TLS.")

@@ -179,6 +179,11 @@ class Guard:
         if self.tokens is not None:
             request.state.user = self.tokens.check(request.headers.get("authorization"))
 
+    async def reads(self, request: Request) -> None:
+        """Let in whoever may read what is not for everybody. Raise Unauthorized."""
+        if self.tokens is not None:
+            self.tokens.check(request.headers.get("authorization"))
+
 
 def _check_origin(headers: Mapping[str, str]) -> None:
     """A browser sends what a page of another site asks for, with the user's rights: to this machine, or behind a firewall."""

@@ -26,10 +26,11 @@ from tidemill.server.changefeeds import capture_rules
 from tidemill.server.errors import CaptureNotReady, NotOwner
 from tidemill.server.feeds import Feed, FeedFiles
 from tidemill.server.host.messages import command, figures_in, parse
-from tidemill.server.life import Do
+from tidemill.server.life import HOST_LOST, Do
 from tidemill.server.options import ServerOptions
 from tidemill.server.processes import Processes
 from tidemill.server.status import capture_status
+from tidemill.server.suspects import Suspects
 from tidemill.server.upstream import LogSchemas, Upstream
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Hosting:
         self._processes: Processes | None = None
         self._deposed: Callable[[], None] = lambda: None
         self._resigning = asyncio.Lock()
+        self._suspects = Suspects()
         self._host_up = self._captures = False
         self._rules = capture_rules.EVERYTHING
         self._creating = asyncio.Lock()
@@ -147,16 +149,19 @@ class Hosting:
         word = found.get("is")
         if word == "up":
             self._host_up = True
-            for one in self._feeds.values():
+            for one in sorted(self._feeds.values(), key=lambda feed: self._suspects.suspects(feed.id)):
                 self._do(one, one.life.host_up())
             return
         if word == "progress":
             for name, figures in figures_in(found).items():
                 self._progressed(self._feeds.get(name), figures)
+            self._start_suspect()
             return
         feed = self._feeds.get(str(found.get("feed")))
         if feed is None or found.get("run") != feed.life.run:
             return
+        if word in ("erred", "ended"):
+            self._suspects.spoke(feed.id)
         if word == "erred":
             feed.life.erred(found["code"], found["message"], time.time())
         elif word == "ended":
@@ -166,6 +171,7 @@ class Hosting:
         if feed is None or figures.run != feed.life.run:
             return
         feed.figures = figures
+        self._suspects.advanced(feed.id)
         self._batches += 1
         if feed.life.advanced(figures.moved_at):
             self._save_state(feed)
@@ -194,11 +200,26 @@ class Hosting:
         self._save_state(feed)
         self._do(feed, do)
 
-    def _host_lost(self, why: str) -> None:
+    def _host_lost(self, why: str, crashed: bool) -> None:
         self._host_up = False
+        blamed = self._feeds.get(self._suspects.host_lost(crashed) or "")
         for feed in self._feeds.values():
             feed.life.host_lost(why, time.time())
             self._idle[feed.id].set()
+        if blamed is not None:
+            self._blame(blamed, why)
+
+    def _blame(self, feed: Feed, why: str) -> None:
+        """It kills the host: it waits, and the others go on without it."""
+        log.warning("%s; changefeed %s was the only one that had not advanced: it waits, the others go on", why, feed.id)
+        message = f"{why} while it delivered {feed.id}\n  Look at the host's last lines in the log, and at spark.log, for what it did."
+        error = {"code": HOST_LOST, "message": message, "retryable": True, "trouble_since": None}
+        self._ended(feed, {"how": "failed", **error})
+
+    def _start_suspect(self) -> None:
+        feed = self._feeds.get(self._suspects.next_one(time.monotonic()) or "")
+        if feed is not None:
+            self._begin(feed)
 
     def _do(self, feed: Feed, do: Do) -> None:
         self._cancel_timer(feed)
@@ -216,7 +237,10 @@ class Hosting:
     def _begin(self, feed: Feed) -> None:
         if not self._host_up or not feed.life.wanted or feed.life.runs or self._liveness:
             return  # the host starts what is to run when it is up
+        if not self._suspects.may_start(feed.id, time.monotonic()):
+            return
         retries = feed.life.state in (State.WARNING, State.PENDING)
+        self._suspects.started(feed.id, time.monotonic())
         self._idle[feed.id].clear()
         self._tell(command("start", feed=feed.id, run=feed.life.started(), retries=retries))
 

@@ -21,6 +21,7 @@ from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.rules.skip import parse_skip_rows
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.changefeeds import capture_rules
@@ -195,13 +196,21 @@ class Operations(Questions):
         if feed.life.state is State.FINISHED:
             raise e.UpdateRefused(f"changefeed {feed.id} is finished")
         self._do(feed, feed.life.paused())
+        self._suspects.forget(feed.id)
         self._save_state(feed)
         await self._written(feed)
 
     async def resume(
-        self, changefeed_id: str, *, overwrite_checkpoint_ts: int | None = None, namespace: str = s.DEFAULT_NAMESPACE
+        self,
+        changefeed_id: str,
+        *,
+        overwrite_checkpoint_ts: int | None = None,
+        skip_rows: Sequence[str] = (),
+        namespace: str = s.DEFAULT_NAMESPACE,
     ) -> s.ChangefeedInfo:
         feed = self._feed(changefeed_id, namespace)
+        if skip_rows:
+            await self._skip_rows(feed, skip_rows)
         ts = overwrite_checkpoint_ts or 0
         if ts:
             await self._overwrite(feed, ts)
@@ -229,6 +238,23 @@ class Operations(Questions):
             await self._must(partial(self._files.overwrite, feed, ts))
         log.warning("the checkpoint of changefeed %s is overwritten: it is %s now", feed.id, tso.describe(ts))
 
+    async def _skip_rows(self, feed: Feed, rows: Sequence[str]) -> None:
+        try:
+            parse_skip_rows(rows)
+        except ConfigError as error:
+            raise e.InvalidParameter(error.message, hint=error.hint) from error
+        if feed.life.state is State.NORMAL:
+            raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before it is told to leave out rows.")
+        if feed.life.state is not State.STOPPED:
+            self._do(feed, feed.life.paused())
+        if not await self._until_idle(feed):
+            raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
+        settings = replace(feed.settings, skip_rows=tuple(dict.fromkeys((*feed.settings.skip_rows, *rows))))
+        async with self._writing[feed.id]:
+            await self._must(partial(self._files.save, feed, settings))
+        feed.settings = settings
+        log.warning("changefeed %s leaves out %s", feed.id, ", ".join(rows))
+
     async def _written(self, feed: Feed) -> None:
         """Return when all that was to be written of it is written."""
         await asyncio.sleep(0)
@@ -238,6 +264,7 @@ class Operations(Questions):
     async def remove(self, changefeed_id: str, *, namespace: str = s.DEFAULT_NAMESPACE) -> s.ChangefeedInfo:
         feed = self._feed(changefeed_id, namespace)
         self._do(feed, feed.life.removed())
+        self._suspects.forget(feed.id)
         info = self._info(feed)
         del self._feeds[feed.id]
         if not await self._until_idle(feed):
@@ -256,6 +283,7 @@ class Operations(Questions):
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self._write("all", self._files.flush)
+            self._start_suspect()
             for feed in [*self._feeds.values()]:
                 if due(feed, self._options.gc_ttl, time.time()):
                     await self._expire(feed)

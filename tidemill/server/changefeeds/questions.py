@@ -20,8 +20,6 @@ from tidemill.server.upstream import lists_of, physical_ids
 
 log = logging.getLogger(__name__)
 
-SYNCED_INTERVAL_S, CHECKPOINT_INTERVAL_S = 300.0, 15.0
-"""TiCDC's defaults of [synced-status]."""
 NO_PLACES = "Each batch divides its rows among the tasks of one Spark session: tables have no node."
 
 
@@ -86,12 +84,13 @@ class Questions(Hosting):
         checkpoint = tso.physical_ms(feed.checkpoint_ts) / 1000
         resolved = tso.physical_ms(max(self._resolved_ts(), feed.checkpoint_ts)) / 1000
         rows_at = feed.figures.rows_at or self._started_at
-        follows, quiet = now - checkpoint < CHECKPOINT_INTERVAL_S, now - rows_at > SYNCED_INTERVAL_S
+        wanted = feed.config.synced_status
+        follows, quiet = now - checkpoint < wanted.checkpoint_interval, now - rows_at > wanted.synced_check_interval
         if follows and quiet:
             said = "Data syncing is finished"
         elif follows:
             said = "The data syncing is not finished, please wait"
-        elif now - resolved < CHECKPOINT_INTERVAL_S:
+        elif now - resolved < wanted.checkpoint_interval:
             said = "Please check whether PD is online and TiKV Regions are all available; the sink is behind the log."
         else:
             said = "Please check whether PD is online and TiKV Regions are all available; the log is behind the cluster."

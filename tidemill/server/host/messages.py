@@ -58,6 +58,11 @@ def command(do: str, **more: Any) -> bytes:
     return line
 
 
+def log_level(level: str) -> bytes:
+    """Return the line that changes the log level. The capture takes it too."""
+    return command("log", level=level)
+
+
 def report(word: str, **more: Any) -> bytes:
     """Return a line for the server."""
     return _line({"is": word, **more})

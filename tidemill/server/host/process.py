@@ -26,6 +26,7 @@ from tidemill.changelog.log_format import SERVER
 from tidemill.errors import MalformedMessage, TidemillError, redact
 from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
+from tidemill.rules.skip import parse_skip_rows
 from tidemill.server.host.feed import HostedFeed, Shared
 from tidemill.server.host.messages import parse, progress, report
 from tidemill.server.host.shared_log import SharedLog
@@ -122,6 +123,7 @@ class Host:
             retries=retries,
             shared=below(self._location, SERVER),
             term=self._term,
+            skip_rows=parse_skip_rows(settings.skip_rows),
         )
 
     def _stop(self, feed: str) -> None:

@@ -61,9 +61,10 @@ class WrittenTable(Protocol):
 
 
 class TableStatements:
-    """The statements of one table version."""
+    """The statements of one table version. `modes`: what sets a strict session to take any value, and back; None: it takes any."""
 
-    def __init__(self, table: WrittenTable) -> None:
+    def __init__(self, table: WrittenTable, modes: tuple[bytes, bytes] | None = (LENIENT, STRICT)) -> None:
+        self._modes = modes
         self.name = f"{name(table.schema)}.{name(table.table)}".encode()
         self.has_key, self.one_column = table.has_key, table.has_key and len(table.key) == 1
         self._has_floats = any(column.tp == MySQLType.FLOAT for column in table.columns)
@@ -80,7 +81,9 @@ class TableStatements:
         if self._has_floats:
             changes = [_in_range(change) if LARGEST in change.row else change for change in changes]
         for statement in self._of_changes(changes, limits, safe=safe):
-            yield b";".join((LENIENT, statement, STRICT)) if NO_ELEMENT in statement else statement
+            if self._modes is not None and NO_ELEMENT in statement:
+                statement = b";".join((self._modes[0], statement, self._modes[1]))
+            yield statement
 
     def _of_changes(self, changes: Sequence[Change], limits: Limits, *, safe: bool) -> Iterator[bytes]:
         if not self.has_key:

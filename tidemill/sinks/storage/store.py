@@ -17,8 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs
 
+from tidemill.changelog.storage import s3
+from tidemill.changelog.storage.conditional import swap
 from tidemill.config.uri import S3Options
-from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.errors import LogError, LogUnavailable, SinkError, SinkUnavailable
 from tidemill.sinks.parts import file_errors, sync_folder
 
 _LASTING = ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "NoSuchBucket", "InvalidAccessKeyId")
@@ -44,6 +46,10 @@ class Store(ABC):
     @abstractmethod
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write or replace a small file. `durable`: when this returns it survives a crash of the machine."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a small file durably, unless it exists: an existing one stays. Returns whether it was written."""
 
     @abstractmethod
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
@@ -112,6 +118,25 @@ class LocalStore(Store):
             if durable:
                 sync_folder(target.parent)
 
+    def create(self, name: str, data: bytes) -> bool:
+        target = self._root / name
+        with file_errors("writing a file", target):
+            self._make(target.parent)
+            ready = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+            try:
+                with ready.open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                try:
+                    target.hardlink_to(ready)
+                except FileExistsError:
+                    return False
+            finally:
+                ready.unlink(missing_ok=True)
+            sync_folder(target.parent)
+        return True
+
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         folders = set()
         for old, new in moves:
@@ -164,16 +189,21 @@ class LocalStore(Store):
 class S3Store(Store):
     """A prefix of a bucket. A move is a copy in the store; the original is removed with its folder."""
 
-    def __init__(self, s3: S3Options, prefix: str) -> None:
-        self._root = f"{s3.bucket}/{prefix.strip('/')}".rstrip("/")
-        scheme, mark, host = s3.endpoint.partition("://")
-        given = {"access_key": s3.access_key, "secret_key": s3.secret_access_key, "session_token": s3.session_token, "region": s3.region}
+    def __init__(self, options: S3Options, prefix: str) -> None:
+        self._root = f"{options.bucket}/{prefix.strip('/')}".rstrip("/")
+        scheme, mark, host = options.endpoint.partition("://")
+        given = {
+            "access_key": options.access_key,
+            "secret_key": options.secret_access_key,
+            "session_token": options.session_token,
+            "region": options.region,
+        }
         with self._errors("opening"):
             self._fs = pyarrow.fs.S3FileSystem(
                 **{name: value for name, value in given.items() if value},
-                endpoint_override=(host if mark else s3.endpoint) or None,
+                endpoint_override=(host if mark else options.endpoint) or None,
                 scheme=scheme if mark else "https",
-                force_virtual_addressing=not s3.force_path_style,
+                force_virtual_addressing=not options.force_path_style,
                 connect_timeout=_TIMEOUT_S,
                 request_timeout=_TIMEOUT_S,
             )
@@ -207,6 +237,21 @@ class S3Store(Store):
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         with self._errors("writing", name):
             self._put(name, data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """By a conditional PUT. Whose answer got lost is found out by what is there then: `data` is unique to its writer."""
+        objects = s3.objects_of(self._fs, self._root)
+        if objects is None:
+            if self._exists(name):
+                return False
+            self.write(name, data)
+            return True
+        try:
+            return swap(objects, name, None, data) is not None
+        except LogUnavailable as error:
+            raise SinkUnavailable(error.message) from None
+        except LogError as error:
+            raise SinkError(error.message, hint=error.hint) from None
 
     def _put(self, name: str, data: bytes | pa.Buffer) -> None:
         with self._fs.open_output_stream(self._at(name), buffer_size=0) as stream:

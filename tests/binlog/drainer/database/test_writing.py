@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC
 from typing import Any
 
 import pytest
 
 from tests.support.binlog.effects import differing, entries, rows_of, upstream
+from tests.support.binlog.made import MANNERS, outlet, two_key_history
 from tests.support.servers.mariadb import MariaDb
 from tidemill.binlog.ddls import Ddl
-from tidemill.binlog.drainer.outlets import Outlet, open_outlet
 from tidemill.binlog.drainer.savepoint import Position
-from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
 from tidemill.binlog.messages import MutationType
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges, Transaction
 from tidemill.binlog.rows import Image, RowChange
@@ -22,7 +20,6 @@ from tidemill.tidb.datums import Datum, DatumFlag
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
-CLUSTER = 7
 INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
 _COLUMNS = [
     {"id": n, "name": {"O": name, "L": name}, "offset": n - 1, "state": 5, "type": {"Tp": 3, "Flag": flag, "Flen": 11, "Charset": "binary"}}
@@ -30,11 +27,6 @@ _COLUMNS = [
 ]
 INFO = TableInfo.from_json({"id": 50, "name": {"O": "t", "L": "t"}, "state": 5, "pk_is_handle": True, "cols": _COLUMNS})
 VERSION = TableVersion("d", 2, INFO, (50,), 0)
-
-
-def outlet(db: MariaDb, *, to: dict[str, Any] | None = None, **settings: Any) -> Outlet:
-    place = Downstream(host="127.0.0.1", port=db.port, **(to or {}))
-    return open_outlet(DrainerSettings(db_type="mysql", to=place, **settings), CLUSTER, UTC)
 
 
 def image(key: int, value: int) -> Image:
@@ -50,14 +42,6 @@ def ddl(ts: int, query: str, schema: str = "d") -> DdlBinlog:
 
 
 MADE: list[Entry] = [ddl(1, "CREATE DATABASE d"), ddl(2, "CREATE TABLE t (id INT PRIMARY KEY, v INT)")]
-
-MANNERS: list[dict[str, Any]] = [
-    {"worker_count": 1},
-    {"worker_count": 8, "txn_batch": 3},
-    {"worker_count": 8, "txn_batch": 20, "to": {"merge": True}},
-    {"worker_count": 1, "txn_batch": 20, "to": {"merge": True}},
-    {"worker_count": 8, "enable_dispatch": False},
-]
 
 
 @pytest.mark.slow
@@ -164,42 +148,6 @@ def test_0_in_an_auto_increment_column_stays(mariadb: MariaDb, mode: str) -> Non
     assert mariadb.rows("SELECT id, v FROM d.t") == [(0, 1)]
 
 
-_UNIQUE = {"id": 1, "idx_name": {"O": "v", "L": "v"}, "idx_cols": [{"name": {"O": "v", "L": "v"}, "offset": 1, "length": -1}], "state": 5}
-TWO_KEYS = TableInfo.from_json(
-    {
-        "id": 51,
-        "name": {"O": "u", "L": "u"},
-        "state": 5,
-        "pk_is_handle": True,
-        "cols": _COLUMNS,
-        "index_info": [{**_UNIQUE, "is_unique": True}],
-    }
-)
-
-
-def history(rng: random.Random, count: int) -> tuple[list[Entry], dict[int, int]]:
-    """Transactions that an upstream with two unique keys may have run, where values go from row to row, and its rows afterwards."""
-    rows: dict[int, int] = {}
-    found: list[Entry] = []
-    for ts in range(10, 10 + count):
-        changes: list[RowChange] = []
-        for _ in range(rng.randrange(1, 6)):
-            key, value = rng.randrange(90), rng.randrange(90)
-            if value in rows.values() and rows.get(key) != value:
-                other = next(one for one, held in rows.items() if held == value)
-                changes.append(RowChange(DELETE, image(other, rows.pop(other)), None))
-            if key in rows and rng.random() < 0.3:
-                changes.append(RowChange(DELETE, image(key, rows.pop(key)), None))
-            elif key in rows:
-                changes.append(RowChange(UPDATE, image(key, rows[key]), image(key, value)))
-                rows[key] = value
-            else:
-                changes.append(RowChange(INSERT, None, image(key, value)))
-                rows[key] = value
-        found.append(Transaction(ts - 1, ts, (TableChanges(TableVersion("d", 2, TWO_KEYS, (51,), 0), tuple(changes)),)))
-    return found, rows
-
-
 @pytest.mark.parametrize("safe_s", [0.0, 300.0])
 @pytest.mark.parametrize("manner", MANNERS)
 def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstream(
@@ -210,7 +158,7 @@ def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstre
     mariadb.clear()
     made = outlet(mariadb, **manner)
     made.write([MADE[0], ddl(2, "CREATE TABLE u (id INT PRIMARY KEY, v INT, UNIQUE (v))")])
-    found, rows = history(rng, 120)
+    found, rows = two_key_history(rng, 120)
     for at in range(0, len(found), 40):
         made.write(found[at : at + 40])
     made.close()

@@ -1,8 +1,8 @@
 """Transactions upstream → transactions downstream.
 
 With one worker a transaction upstream is whole downstream, and their order is kept; several are committed together. With more workers rows
-are dealt out by their unique keys, so a transaction upstream is divided, and what comes to one row stays in order. Either way all of what
-was given is committed when `write` returns: nothing waits for more rows.
+are dealt out by their unique keys, so a transaction upstream is divided, and what comes to one row stays in order. Either way nothing waits
+for more rows. `write` returns when all is committed, `begin` when the window before is, so that the next one is made ready meanwhile.
 """
 
 from __future__ import annotations
@@ -10,24 +10,30 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from tidemill.binlog.drainer.database.dealing import dealt
 from tidemill.binlog.drainer.database.merging import merged_statements, plain_statements
-from tidemill.binlog.outputs.writes import RowWrite, Work
-from tidemill.config.database import MysqlOptions
+from tidemill.binlog.outputs.writes import KNOWN, RowWrite, Work
+from tidemill.config.database import Atomicity, MysqlOptions
 from tidemill.errors import SinkUnavailable
+from tidemill.protocols.sql.literals import SqlTable
 from tidemill.sinks.mysql.bookkeeping import Gate
 from tidemill.sinks.mysql.connection import Connection
-from tidemill.sinks.mysql.lanes import Lane
-from tidemill.sinks.mysql.statements import Limits
+from tidemill.sinks.mysql.lanes import Lane, Make
+from tidemill.sinks.mysql.statements import Limits, TableStatements
+from tidemill.sinks.mysql.window import Lane as LaneRows
+from tidemill.sinks.mysql.window import Transaction, Window
 from tidemill.tso import describe
 
 TRIES, RETRY_S = 100, 1.0
 BATCH = 256
 """Rows of a transaction of one of several workers, where nothing else is said."""
+ALL = 1 << 62
+"""As many rows as came together."""
 _OPEN = Gate(b"BEGIN;SELECT 0")
 
 _log = logging.getLogger(__name__)
@@ -48,6 +54,18 @@ class Manner:
         """Whether transactions upstream are divided."""
         return self.workers > 1 and not self.apart
 
+    @property
+    def whole(self) -> Atomicity:
+        """What of a transaction upstream becomes visible downstream at once."""
+        return Atomicity.NONE if self.divided else Atomicity.GLOBAL
+
+    @property
+    def transaction_rows(self) -> int:
+        """Rows of a transaction downstream, about."""
+        if self.divided:
+            return self.batch or BATCH
+        return 1 if self.apart else self.batch or ALL
+
 
 class Applier:
     """Not safe for threads. `prepare` sets a new session up. `mark`: the statement that each transaction of a worker begins with."""
@@ -66,16 +84,19 @@ class Applier:
         self._lanes = [Lane(options, prepare) for _ in range(count)]
         for lane in self._lanes:
             lane.stopped = self._ending
-        self._pool = ThreadPoolExecutor(max_workers=count, thread_name_prefix="apply") if manner.divided else None
+        self._pool = ThreadPoolExecutor(max_workers=count, thread_name_prefix="apply")
+        self._running: list[Future[None]] = []
+        self._texts: dict[SqlTable, TableStatements] = {}
         self._limits = Limits(rows=max(manner.batch, BATCH))
 
     def write(self, works: Sequence[Work], *, safe: bool) -> None:
         """Write and commit. `safe`: rows may have been written before. Raises SinkError, MalformedRow."""
+        self.finish()
         if self._manner.divided:
             self._side_by_side([row for work in works for row in work.rows()], works[-1].commit_ts if works else 0, safe=safe)
             return
         for some in self._together(works):
-            self._commit(0, lambda some=some: chain.from_iterable(work.rows() for work in some), some[-1].commit_ts, safe=safe)  # type: ignore[misc]
+            self._commit(0, self._one_by_one(partial(_rows_of, some)), some[-1].commit_ts, safe=safe)
 
     def _together(self, works: Sequence[Work]) -> Iterator[Sequence[Work]]:
         """Yield the transactions upstream that are committed together."""
@@ -88,32 +109,54 @@ class Applier:
                 begin, rows = end, 0
 
     def _side_by_side(self, rows: list[RowWrite], commit_ts: int, *, safe: bool) -> None:
-        assert self._pool is not None
         batch = self._manner.batch or BATCH
         tasks = [
             self._pool.submit(self._write_lane, number, own, batch, commit_ts, safe)
             for number, own in enumerate(dealt(rows, self._manner.workers, batch))
         ]
-        wait(tasks)
-        for error in filter(None, (task.exception() for task in tasks)):
-            raise error
+        _finished(tasks)
+
+    def begin(self, window: Window, tables: Iterable[SqlTable], *, safe: bool) -> None:
+        """Begin to write a window, of rows of these tables, when the one before is written. `safe` as of `write`. Raises SinkError."""
+        self.finish()
+        if len(self._texts) > KNOWN:
+            self._texts = {}
+        for table in tables:
+            self._texts.setdefault(table, TableStatements(table, None))
+        lanes = window.lanes(self._manner.workers) if self._manner.divided else [window.serial(0)]
+        self._running = [self._pool.submit(self._write_rows, number, rows, safe) for number, rows in enumerate(lanes)]
+
+    def finish(self) -> None:
+        """Return when all that was begun is committed. Raises SinkError."""
+        running, self._running = self._running, []
+        _finished(running)
+
+    def _write_rows(self, number: int, rows: LaneRows, safe: bool) -> None:
+        for transaction in rows.transactions(self._manner.transaction_rows):
+            self._commit(number, self._statements_of(transaction), transaction.least_ts, safe=safe)
+
+    def _statements_of(self, transaction: Transaction) -> Make:
+        merge = self._manner.merge
+        return lambda again, size: transaction.statements(self._texts, self._limits.within(size), safe=again or merge)
 
     def _write_lane(self, number: int, rows: list[RowWrite], batch: int, commit_ts: int, safe: bool) -> None:
         for begin in range(0, len(rows), batch):
             some = rows[begin : begin + batch]
-            self._commit(number, lambda some=some: some, commit_ts, safe=safe)  # type: ignore[misc]
+            self._commit(number, self._one_by_one(partial(iter, some)), commit_ts, safe=safe)
 
-    def _commit(self, number: int, rows: Callable[[], Iterable[RowWrite]], commit_ts: int, *, safe: bool) -> None:
+    def _one_by_one(self, rows: Callable[[], Iterable[RowWrite]]) -> Make:
+        if self._manner.merge:
+            return lambda again, size: merged_statements(rows(), self._limits.within(size), safe=again)
+        return lambda again, size: plain_statements(rows(), safe=again)
+
+    def _commit(self, number: int, statements: Make, commit_ts: int, *, safe: bool) -> None:
         """Run one transaction, and try again where the database cannot be reached. A second attempt is safe: the first may have been
         committed before its answer was lost."""
 
         def make(again: bool, size: int) -> Iterator[bytes]:
             if self._mark is not None:
                 yield self._mark(number)
-            if self._manner.merge:
-                yield from merged_statements(rows(), self._limits.within(size), safe=again)
-            else:
-                yield from plain_statements(rows(), safe=again)
+            yield from statements(again, size)
 
         for tries in range(1, TRIES + 1):
             try:
@@ -129,8 +172,17 @@ class Applier:
         self._ending.set()
         for lane in self._lanes:
             lane.close()
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._pool.shutdown()
+
+
+def _rows_of(works: Sequence[Work]) -> Iterator[RowWrite]:
+    return chain.from_iterable(work.rows() for work in works)
+
+
+def _finished(tasks: Sequence[Future[None]]) -> None:
+    wait(tasks)
+    for error in filter(None, (task.exception() for task in tasks)):
+        raise error
 
 
 def _unfenced(*, now: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidemill.binlog.drainer.database.applying import RETRY_S, TRIES, Applier, Manner
@@ -13,9 +13,11 @@ from tidemill.binlog.outputs.named import KnownTable, NamedRows
 from tidemill.binlog.outputs.writes import RowWrite, Work
 from tidemill.config.database import MysqlOptions
 from tidemill.errors import SchemaError, SinkUnavailable
+from tidemill.protocols.sql.literals import SqlTable
 from tidemill.sinks.mysql import dialect
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
+from tidemill.sinks.mysql.window import Window
 from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tso import describe
 
@@ -96,6 +98,14 @@ class Database:
         """Write rows and commit them; see `Applier`. Raises MalformedRow."""
         if works:
             self._applier.write(works, safe=safe)
+
+    def begin(self, window: Window, tables: Iterable[SqlTable], *, safe: bool) -> None:
+        """Begin to write rows, when those before are written; see `Applier`."""
+        self._applier.begin(window, tables, safe=safe)
+
+    def finish(self) -> None:
+        """Return when all rows that were begun are committed."""
+        self._applier.finish()
 
     def ddl(self, commit_ts: int, schema: str, query: str, hint: str = "") -> None:
         """Run a DDL. `schema`: the database to be in; empty: none. One that was run before is taken as done."""

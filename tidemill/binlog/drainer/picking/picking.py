@@ -52,6 +52,12 @@ class Picking:
         """Whether anything is left out at all."""
         return bool(self._rules) or not self._ddls or self._channel is not None
 
+    def looks_at_rows(self, schema: str, table: str) -> bool:
+        """Whether single changes of a table's rows may be left out, or say what else is."""
+        if self._channel is not None and is_mark(schema, table):
+            return True
+        return any(self._rules.leaves_out(schema, table, event) for event in ROWS.values())
+
     def picked(self, entry: Entry) -> Entry | None:
         """Return what of an entry goes downstream; None: nothing."""
         if isinstance(entry, DdlBinlog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
@@ -40,15 +41,29 @@ class RecordFiles:
         """The files, the oldest first."""
         return sorted(path for path in self._folder.iterdir() if NAME.fullmatch(path.name))
 
-    def append(self, payload: bytes) -> None:
-        """Append a record."""
-        if self._file is None or self._file.tell() >= self._full:
-            self.sync()
-            self._next()
-        assert self._file is not None
-        record = memoryview(frame(payload))
-        while record:
-            record = record[self._file.write(record) :]
+    def append(self, *payloads: bytes) -> None:
+        """Append records, those of a file at once."""
+        for records in self._by_file(payloads):
+            assert self._file is not None
+            rest = memoryview(records)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+
+    def _by_file(self, payloads: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the records that go into one file, once that is open. The first record that finds a file full goes into the next one."""
+        held, size = list[bytes](), self._file.tell() if self._file is not None else self._full
+        for payload in payloads:
+            if size >= self._full:
+                if held:
+                    yield b"".join(held)
+                    held = []
+                self.sync()
+                self._next()
+                size = 0
+            held.append(frame(payload))
+            size += len(held[-1])
+        if held:
+            yield b"".join(held)
 
     def _next(self) -> None:
         if self._file is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from pathlib import Path
 
@@ -20,10 +20,9 @@ class RelayLog:
     def __init__(self, folder: Path, full: int, zone: tzinfo) -> None:
         self._files, self._zone = RecordFiles(folder, full), zone
 
-    def append(self, entries: list[Entry]) -> None:
+    def append(self, entries: Sequence[Entry]) -> None:
         """Keep entries. Raises MalformedRow."""
-        for entry in entries:
-            self._files.append(slave.encode(entry, self._zone))
+        self._files.append(*(slave.encode(entry, self._zone) for entry in entries))
         self._files.sync()
 
     def applied(self) -> None:

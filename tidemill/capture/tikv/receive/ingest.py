@@ -35,6 +35,8 @@ from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
 from tidemill.metrics.histogram import Histograms
 
 LATE_JOIN = 65536
+QUIET_S = 0.5
+"""How often an ingest thread to which nothing comes looks around."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class Receiver:
         self._spill_again_at = 0.0
         self._stop = threading.Event()
         self._calls: deque[Callable[[], None]] = deque()
+        self._stirred = True
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
         self._next_seal = 0.0
         self._ended: set[int] = set()  # ended streams
@@ -299,7 +302,7 @@ class Receiver:
                     self._wait_for_disks()
                     self.step([], [])
                 else:
-                    self.step(*self.inbox.take(self.options.batch_bytes, self.options.seal_every, self.options.linger))
+                    self.step(*self.inbox.take(self.options.batch_bytes, self._until_next(), self.options.linger))
             self._finish_spills(wait_for=True)
             self._seal(force=True)
             self._finish_seals(wait=True)
@@ -310,6 +313,7 @@ class Receiver:
 
     def step(self, streams: list[int], messages: list[Message] | EndOfStream) -> None:
         """Do one round: calls, a batch, budgets, seals."""
+        self._stirred |= bool(self._calls or messages or self._on_the_way())
         while self._calls:
             self._calls.popleft()()
         if isinstance(messages, EndOfStream):
@@ -318,8 +322,15 @@ class Receiver:
             self._ingest(streams, messages)
         self._finish_spills()
         if self.workers.now() >= self._next_seal:
+            self._stirred = False
             self._seal()
         self._finish_seals()
+
+    def _until_next(self) -> float:
+        """How long to wait for a message. If nothing has come since the last look at what can be sealed, and nothing is being written, then
+        there is nothing to seal."""
+        is_quiet = not (self._stirred or self._on_the_way() or self._sealing.futures())
+        return max(QUIET_S, self.options.seal_every) if is_quiet else self.options.seal_every
 
     def _ingest(self, streams: list[int], messages: list[Message]) -> None:
         begun, begin = time.perf_counter(), time.thread_time()
@@ -491,6 +502,7 @@ class Receiver:
         if wait:
             self.workers.wait(self._sealing.futures())
         for p, rows, done in self._sealing.finished():
+            self._stirred = True  # the frontier may have moved while this was written
             done.give_up(self.matcher.chunks)
             self.matcher.recycle(rows)
             self.stats.sealed_rows += done.rows

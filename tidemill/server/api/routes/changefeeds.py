@@ -124,7 +124,12 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
         """Go on from the checkpoint, or from overwrite_checkpoint_ts."""
         checked_id(changefeed_id)
         body = await body_of(request, b.ResumeChangefeedConfig, empty_allowed=True)
-        await service.resume(changefeed_id, overwrite_checkpoint_ts=body.overwrite_checkpoint_ts or None, namespace=namespace)
+        await service.resume(
+            changefeed_id,
+            overwrite_checkpoint_ts=body.overwrite_checkpoint_ts or None,
+            skip_rows=tuple(body.skip_rows),
+            namespace=namespace,
+        )
         return answer(b.Empty())
 
     @router.get("/{changefeed_id}/status", responses=documented(b.ChangefeedStatus))

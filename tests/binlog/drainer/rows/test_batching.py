@@ -15,9 +15,9 @@ from tests.support.binlog.read_logs import LAYOUT, Added, Counting, GivenSchemas
 from tests.support.binlog.sample_rows import TEST, name, number, whole
 from tests.support.rows.mutation import mutated
 from tests.support.rows.random_rows import maximal_varint
+from tidemill.binlog.drainer.rows import batching
+from tidemill.binlog.drainer.rows.batching import Batcher
 from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritten, TableMutation
-from tidemill.binlog.source import batching
-from tidemill.binlog.source.batching import Batcher
 from tidemill.errors import TidemillError
 
 

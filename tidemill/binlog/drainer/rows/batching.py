@@ -47,7 +47,7 @@ class KnownTable:
 
     @classmethod
     def of(cls, table_id: int, info: TableInfo) -> KnownTable:
-        """Return how the rows of a table that the log keeps are read."""
+        """Return how the rows of a table are read."""
         index, physical = info.primary_index, info.physical_ids[0]
         if info.handle_kind is not HandleKind.COMMON or index is None:
             return cls(table_id, physical, L.T_NUMBER, info.pk_column.id if info.pk_column is not None else ROW_ID)
@@ -56,8 +56,13 @@ class KnownTable:
 
     @classmethod
     def left_out(cls, table_id: int) -> KnownTable:
-        """A table whose rows the log does not keep."""
+        """A table whose rows are not kept."""
         return cls(table_id, 0, L.T_LEFT_OUT)
+
+    @classmethod
+    def row_by_row(cls, table_id: int) -> KnownTable:
+        """A table whose transactions are left to the reference."""
+        return cls(table_id, 0, L.T_TWIN)
 
 
 class KnownTables:

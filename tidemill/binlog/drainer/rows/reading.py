@@ -1,0 +1,132 @@
+"""Binlogs in commit order → what a database is given: rows in batches, DDLs, and whole transactions where kernels do not read them.
+
+Row by row (`tidemill.binlog.drainer.entries`, which is also the reference) are read
+
+- tables that an event rule is about: what it leaves out are single statements, and batches have what a transaction left of a row;
+- the marks of loopback control;
+- tables without a key that have columns by whose text no row is found, or partitions, in which row ids may come twice; tables whose key
+  has a generated column, of which binlogs do not always have the value;
+- rows that the kernels do not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.binlog.blocks import Binlogs
+from tidemill.binlog.drainer.entries import Delivery, Reading
+from tidemill.binlog.drainer.rows.batching import Batched, Batcher, KnownTable, KnownTables, Stop
+from tidemill.binlog.drainer.schemas import Schemas
+from tidemill.binlog.outputs.transactions import Entry
+from tidemill.changelog.spread import Layout
+from tidemill.kernels.binlog.layout import H_DDL
+from tidemill.tidb.rows.cells import Family, family
+from tidemill.tidb.schema.codes import HandleKind
+from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.tracking.versions import TableVersion
+
+INLINE_BYTES = 1 << 20
+"""Up to so many bytes are read on the event loop, more in a thread."""
+
+_TOGETHER = Layout(0, 1)
+
+
+class Way(Enum):
+    """How the rows of a table are read."""
+
+    LEFT_OUT = auto()
+    BATCHES = auto()
+    ROW_BY_ROW = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """RAW_CHANGE batches of whole transactions, in commit order. `commit_ts`: of the last one. `tables`: by table id in the batches."""
+
+    commit_ts: int
+    batches: tuple[pa.RecordBatch, ...]
+    tables: Mapping[int, TableVersion]
+
+
+Delivered = Entry | Rows
+
+
+async def read_batches(batcher: Batcher, binlogs: Binlogs, at: int, tables: KnownTables, layout: Layout) -> Batched:
+    """Read transactions, aside from the event loop if they are many. Raises as `Batcher.read`."""
+    if int(binlogs.heads["message_len"].sum()) <= INLINE_BYTES:
+        return batcher.read(binlogs, at, tables, layout)
+    return await asyncio.to_thread(batcher.read, binlogs, at, tables, layout)
+
+
+def is_told_apart(info: TableInfo) -> bool:
+    """Whether the rows of a table can be found by what a batch has of them."""
+    if info.has_usable_key:
+        return not any(info.columns_by_id[number].is_generated for number in info.handle_key_columns)
+    exact = all(family(column) not in (Family.JSON, Family.FLOAT) for column in info.output_columns)
+    return exact and (info.handle_kind is not HandleKind.HIDDEN or len(info.physical_ids) == 1)
+
+
+class BatchReading:
+    """`way_of`: how the rows of a table are read, by its schema and name. `left_out`: commit ts of transactions that are not delivered.
+    `row_by_row` reads what batches do not have, and DDLs."""
+
+    def __init__(self, schemas: Schemas, way_of: Callable[[str, str], Way], left_out: frozenset[int], row_by_row: Reading) -> None:
+        self._schemas, self._way_of, self._row_by_row = schemas, way_of, row_by_row
+        self._left_out = np.array(sorted(left_out), np.int64)
+        self._known, self._batcher = KnownTables(), Batcher()
+        self._versions: dict[int, TableVersion] = {}
+
+    async def read(self, binlogs: Binlogs) -> Delivery[Delivered]:
+        """Return what binlogs deliver, up to a DDL, or up to a transaction that is read row by row. Raises MalformedMessage, MalformedRow,
+        SchemaError, UpstreamError."""
+        heads = binlogs.heads
+        is_ddl = heads["flags"] & H_DDL != 0
+        if is_ddl[0]:
+            self._known.forget()
+            self._versions = {}
+            return await self._one_by_one(binlogs.part(0, 1))
+        ends = is_ddl | np.isin(heads["commit_ts"], self._left_out)
+        end = int(ends.argmax()) if ends.any() else len(binlogs)
+        if end == 0:
+            return Delivery([], 1)
+        found = await self._rows(binlogs.part(0, end))
+        return found if found.count else await self._one_by_one(binlogs.part(0, end))
+
+    async def _one_by_one(self, binlogs: Binlogs) -> Delivery[Delivered]:
+        """What comes behind a transaction that is read row by row is mostly of the same kind, so it is read with it."""
+        found = await self._row_by_row.read(binlogs)
+        return Delivery([*found.entries], found.count, found.ends_with_ddl)
+
+    async def _rows(self, binlogs: Binlogs) -> Delivery[Delivered]:
+        batches: list[pa.RecordBatch] = []
+        at = 0
+        while at < len(binlogs):
+            read = await read_batches(self._batcher, binlogs, at, self._known, _TOGETHER)
+            batches += (batch for _, batch in read.changes)
+            at = read.end
+            if read.stop is Stop.REFERENCE:
+                break
+            if read.stop is Stop.UNKNOWN_TABLE:
+                head = binlogs.heads[at]
+                await self._learn(read.table_id, int(head["start_ts"]), int(head["commit_ts"]))
+        if not batches:
+            return Delivery([], at)
+        return Delivery([Rows(int(binlogs.heads["commit_ts"][at - 1]), tuple(batches), self._versions)], at)
+
+    async def _learn(self, table_id: int, start_ts: int, commit_ts: int) -> None:
+        version = await self._schemas.table(table_id, start_ts, commit_ts)
+        way = Way.LEFT_OUT if version is None else self._way_of(*version.name)
+        if version is None or way is Way.LEFT_OUT:
+            self._known.add(KnownTable.left_out(table_id))
+        elif way is Way.ROW_BY_ROW or not is_told_apart(version.info):
+            self._known.add(KnownTable.row_by_row(table_id))
+        else:
+            known = KnownTable.of(table_id, version.info)
+            self._known.add(known)
+            self._versions = {**self._versions, known.physical_id: version}

@@ -1,0 +1,35 @@
+"""What to do about each cause that holds the log's resolved ts: the short form of the tables in docs/operations.md. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidemill.capture.tikv.watchdog.causes import Cause
+
+_SOON = "It is over within seconds. If it lasts for minutes, look into TiKV's log."
+_AGAIN = "The watchdog subscribes again after --region-stuck-after. If it stays so, look into the store's log, disk and CPU."
+
+REMEDIES: Mapping[Cause, str] = {
+    Cause.LOCK: "Let the transaction end, or end its session: KILL TIDB. A dead client's lock is resolved when its TTL is over.",
+    Cause.LOCK_BESIDE: "It waits for another region's lock: look at the line with the cause `lock` at the same ts.",
+    Cause.UNSUBSCRIBED: "Start the store, and look at network and firewall between this machine and TiKV. It is subscribed by itself then.",
+    Cause.GAP: _SOON,
+    Cause.LOADING: _SOON,
+    Cause.QUEUED: _SOON,
+    Cause.SCANNING: "Nothing to do: TiKV scans the range first. Large tables take their time.",
+    Cause.SILENT: _AGAIN,
+    Cause.FROZEN: f"{_AGAIN} Or move the region's leader.",
+    Cause.STORAGE: "Look at the log's storage: address, credentials, network. The capture goes on by itself.",
+    Cause.PAUSED: "Free disk space. The capture goes on by itself.",
+    Cause.LAYOUT: "Nothing to do: it takes seconds.",
+    Cause.SEALING: "Rows come faster than they are sorted and written: a faster disk, more CPU, or --workers.",
+    Cause.UNKNOWN: "Look again: the range was given up just now.",
+}
+
+
+def remedy(cause: object) -> str:
+    """Return what to do about a cause as status files have it; empty for one of another version."""
+    try:
+        return REMEDIES[Cause(str(cause))]
+    except ValueError:
+        return ""

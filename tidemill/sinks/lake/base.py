@@ -1,0 +1,91 @@
+"""What a format of tables does for the driver: `Tables`. One class for Delta, one for Iceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tidemill.sinks.base import FenceCheck
+from tidemill.sinks.lake.manifest import TableAt
+from tidemill.sinks.lake.shapes import LakeTable
+
+RESOLVED_TS, EPOCH, CHANGEFEED = "tidemill.resolved_ts", "tidemill.epoch", "tidemill.changefeed"
+"""What a commit's metadata say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What each commit carries. `check_fence` is asked right before each commit."""
+
+    changefeed: str
+    resolved_ts: int
+    epoch: int
+    check_fence: FenceCheck
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of a commit."""
+        return {CHANGEFEED: self.changefeed, RESOLVED_TS: str(self.resolved_ts), EPOCH: str(self.epoch)}
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """A table at a version. `schema`: as Spark writes a StructType in JSON. `sizes`: bytes of each data file, by its path in the table."""
+
+    schema: dict[str, Any]
+    paths: tuple[str, ...]
+    rows: int
+    bytes: int
+    sizes: Mapping[str, int]
+
+
+class Tables(Protocol):
+    """The tables of a lake. A table is found by `place`. All methods raise SinkError, SinkUnavailable, Fenced.
+
+    A commit fails if the table was changed since it was read: then another driver has committed.
+    """
+
+    def place(self, schema: str, table: str) -> str:
+        """Return where a table of this name lies. Raises SinkError for a name that cannot be."""
+
+    def exists(self, place: str) -> bool:
+        """Return whether there is such a table."""
+
+    def delivered(self, place: str, changefeed: str) -> int:
+        """Return the resolved ts of the newest rows that a changefeed has committed, 0 if none."""
+
+    def shape(self, place: str, want: LakeTable, stamp: Stamp) -> None:
+        """Make the table, or give it these columns."""
+
+    def begin(self, place: str, want: LakeTable, stamp: Stamp) -> None:
+        """Make the table, or take what is there for an earlier table of the name: without rows, with these columns."""
+
+    def merge(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
+        """Commit rows, each with OP, of which no two have one key."""
+
+    def append(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
+        """Commit rows of a change table."""
+
+    def empty(self, place: str, stamp: Stamp) -> None:
+        """Take all rows out."""
+
+    def rename(self, old: str, new: str, want: LakeTable, stamp: Stamp) -> None:
+        """Let the table be found at `new`, and nothing at `old`. It may be called again after it was done in part or whole."""
+
+    def drop(self, place: str, stamp: Stamp) -> None:
+        """Take all rows out, and the table where older versions can be read without it."""
+
+    def compact(self, place: str, stamp: Stamp) -> None:
+        """Join small files."""
+
+    def version(self, schema: str, table: str, table_id: int, place: str) -> TableAt:
+        """Return the table's newest version."""
+
+    def clear(self, place: str) -> None:
+        """Remove a table with all that it ever held."""
+
+    def files(self, at: TableAt) -> TableFiles:
+        """Return the data files of a version."""

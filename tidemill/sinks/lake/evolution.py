@@ -1,0 +1,104 @@
+"""What has to be done to a table's columns so that they are those of the upstream. Pure.
+
+Neither format's library renames or drops a column of Delta in place, and both leave a new column null in rows that are there. So a new
+column without a value in older rows is added in place; for all else the table is written again, in one commit.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidemill.errors import SinkError
+from tidemill.sinks.lake.shapes import LakeTable, column_id
+
+
+class Step(enum.Enum):
+    """How a table gets its new columns."""
+
+    NOTHING = "nothing"
+    ADD = "add"  # in place
+    REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """`target`: the columns afterwards. `sources`: for each of them the name that it had, or None for a new one."""
+
+    step: Step
+    target: pa.Schema
+    sources: tuple[str | None, ...]
+
+    @property
+    def added(self) -> list[pa.Field]:
+        """The new columns."""
+        return [one for one, source in zip(self.target, self.sources, strict=True) if source is None]
+
+
+def type_word(kind: pa.DataType) -> str:
+    """Return a type's name. Readers give texts and lists back in other layouts than they were written in."""
+    if pa.types.is_large_string(kind) or kind == pa.string_view():
+        return "string"
+    if pa.types.is_large_binary(kind) or kind == pa.binary_view():
+        return "binary"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{type_word(kind.value_type)}>"
+    return str(kind)
+
+
+def evolution(have: pa.Schema, want: LakeTable) -> Evolution:
+    """Decide how a table with the columns `have` becomes `want`. A change table keeps columns that are dropped."""
+    by_id = {number: one for one in have if (number := column_id(one)) is not None}
+    by_name = {one.name: one for one in have}
+    taken: set[str] = set()
+    target, sources = [], []
+    for one in want.fields:
+        known = by_id.get(column_id(one) or 0) or by_name.get(one.name)
+        source = known.name if known is not None and known.name not in taken else None
+        if source is not None:
+            taken.add(source)
+        target.append(one)
+        sources.append(source)
+    left = [one for one in have if one.name not in taken]
+    if want.history:
+        names = {one.name for one in target}
+        target += [one for one in left if one.name not in names]
+        sources += [one.name for one in left if one.name not in names]
+    found = Evolution(Step.NOTHING, pa.schema(target), tuple(sources))
+    step = _step(have, found, want, dropped=bool(left) and not want.history)
+    return Evolution(step, found.target, found.sources)
+
+
+def _step(have: pa.Schema, found: Evolution, want: LakeTable, *, dropped: bool) -> Step:
+    kept = [(have.field(source), one) for source, one in zip(found.sources, found.target, strict=True) if source is not None]
+    if dropped or any(old.name != new.name or type_word(old.type) != type_word(new.type) for old, new in kept):
+        return Step.REWRITE
+    if any(want.first.column(one.name)[0].is_valid for one in found.added):
+        return Step.REWRITE
+    return Step.ADD if found.added else Step.NOTHING
+
+
+def converted(rows: pa.RecordBatch, found: Evolution, want: LakeTable) -> pa.RecordBatch:
+    """Return rows with the new columns. Raises SinkError for a value that cannot have its column's new type."""
+    columns = []
+    for one, source in zip(found.target, found.sources, strict=True):
+        if source is None:
+            value = want.first.column(one.name)[0] if one.name in want.fields.names else pa.scalar(None, one.type)
+            columns.append(pa.repeat(value, len(rows)).cast(one.type))
+        else:
+            columns.append(_cast(rows.column(source), one, want))
+    return pa.RecordBatch.from_arrays(columns, schema=found.target)
+
+
+def _cast(values: pa.Array, one: pa.Field, want: LakeTable) -> pa.Array:
+    try:
+        if pa.types.is_integer(values.type) and pa.types.is_decimal(one.type):  # Arrow wants room for any number of the type
+            values = values.cast(pa.decimal128(min(19 + one.type.scale, 38), one.type.scale))
+        return values.cast(one.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SinkError(
+            f"{want}: column {one.name} was {values.type}, and what is there cannot be {one.type}: {error}",
+            hint="Give the changefeed an empty place, or leave the column out with a column selector.",
+        ) from None

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel lower-ends dashboards page deploy clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel lower-ends dashboards page deploy clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -46,6 +46,11 @@ golden: setup
 chaos: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
 	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_chaos.py -x -s
+
+# Two servers of one log, whose leaders are killed, frozen and resign: make chaos-ha ROUNDS=100 SEED=7
+chaos-ha: setup
+	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
+	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_servers_chaos.py -x -s
 
 # The same into a MariaDB, compared by tidemill diff: make chaos-mysql ROUNDS=20 SEED=7 WORKLOADS="mixed bank soak"
 chaos-mysql: setup

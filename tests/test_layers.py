@@ -85,6 +85,8 @@ STATE_MACHINES = (
     "delivery.machine.retry",
     "delivery.machine.state",
     "delivery.plan",
+    "server.changefeeds.capture_rules",
+    "server.shared.election",
 )
 
 PLAIN_WIRE = (

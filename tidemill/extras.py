@@ -14,7 +14,7 @@ EXTRAS = {
     "canal": ("kazoo",),
     "lake": ("deltalake", "pyiceberg", "sqlalchemy"),
     "binlog": ("etcd3aio", "plyvel", "cryptography", "httpx"),
-    "server": ("fastapi", "starlette", "uvicorn", "h11", "httpx"),
+    "server": ("fastapi", "starlette", "uvicorn", "h11", "httpx", "etcd3aio"),
     "playground": ("greenlet", "etcd3aio"),
 }
 """The extras of pyproject.toml, and the modules that each brings."""

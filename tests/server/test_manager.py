@@ -6,6 +6,7 @@ import asyncio
 import json
 import stat
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +15,17 @@ from typing import Any
 import pytest
 
 from tidemill.changefeed.states import State
+from tidemill.changelog.storage.open import open_storage
 from tidemill.errors import SinkUnavailable
 from tidemill.server import errors as e
-from tidemill.server import manager
 from tidemill.server import service as s
+from tidemill.server.changefeeds import hosting
 from tidemill.server.host.messages import Figures, progress, report
 from tidemill.server.host.process import Host
-from tidemill.server.manager import Manager, ServerOptions
+from tidemill.server.manager import Manager
+from tidemill.server.options import ServerOptions
 from tidemill.server.settings import FeedSettings
+from tidemill.server.shared.records import Records
 from tidemill.tso import compose
 
 NOW = compose(1_764_000_000_000)
@@ -71,6 +75,8 @@ class FakeProcesses:
     told: list[dict[str, Any]] = field(default_factory=list)
     capture_start: int | None = -1
     restarts: int = 0
+    capture_restarts: int = 0
+    rules: Path | None = None
     level: str = ""
     heard: Callable[[bytes], None] = print
     lost: Callable[[str, bool], None] = print
@@ -79,8 +85,11 @@ class FakeProcesses:
         self.heard, self.lost = heard, lost
         heard(report("up"))
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int]) -> None:
-        self.capture_start = start_ts
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
+        self.capture_start, self.rules = start_ts, rules
+
+    def restart_capture(self) -> None:
+        self.capture_restarts += 1
 
     def tell_host(self, line: bytes) -> bool:
         self.told.append(json.loads(line))
@@ -100,6 +109,8 @@ class FakeProcesses:
 
     async def stop(self) -> None: ...
 
+    async def kill(self) -> None: ...
+
     def last(self, do: str) -> dict[str, Any]:
         return [one for one in self.told if one["do"] == do][-1]
 
@@ -110,10 +121,11 @@ class World:
     def __init__(self, folder: Path, gc_ttl: float = 86400.0) -> None:
         self.folder, self.processes = folder, FakeProcesses()
         options = ServerOptions(str(folder / "log"), folder / "data", "127.0.0.1:8300", gc_ttl=gc_ttl)
-        self.manager = Manager(options, FakeUpstream(), lambda delivered: self.processes)  # type: ignore[arg-type]
+        self.manager = Manager(options, FakeUpstream(), lambda delivered, term: self.processes)  # type: ignore[arg-type]
 
     async def __aenter__(self) -> World:
         await self.manager.start()
+        await self.manager.lead(1)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -268,7 +280,7 @@ def test_the_checkpoint_is_overwritten_only_between_two_runs(tmp_path: Path) -> 
             world.says("ended", how="stopped")
             assert (await resuming).checkpoint_ts == START + 100
             assert world.processes.last("start")["run"] == 2
-            kept = json.loads((tmp_path / "data/changefeeds/f/checkpoint.json").read_text())
+            kept = json.loads((tmp_path / "log/server/changefeeds/f/checkpoint.json").read_text())
             assert kept["checkpoint_ts"] == START + 100
 
     run(work())
@@ -292,7 +304,7 @@ def test_rows_are_left_out_from_the_next_run_on(tmp_path: Path) -> None:
             await resume("f", skip_rows=[one, two])
             settings = FeedSettings.load(tmp_path / "data/changefeeds/f")
             assert settings.skip_rows == (one, two)
-            host = Host(str(tmp_path / "log"), tmp_path / "data", None, trigger_ms=1000, retry_s=1.0)  # type: ignore[arg-type]
+            host = Host(str(tmp_path / "log"), tmp_path / "data", None, trigger_ms=1000, retry_s=1.0, term=1)  # type: ignore[arg-type]
             assert [str(row) for row in host._options(settings, retries=False).skip_rows] == [one, two]
 
     run(work())
@@ -325,13 +337,13 @@ def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path
 
 
 def test_one_whose_batch_does_not_end_is_cut_off_and_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "END_WITHIN_S", 0.0)
+    monkeypatch.setattr(hosting, "END_WITHIN_S", 0.0)
 
     async def work() -> None:
         async with World(tmp_path) as world:
             await world.create()
             assert (await world.manager.remove("f")).state is State.REMOVED
-            assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1
+            assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 2, "one of its creation, one of its end"
             assert [*(tmp_path / "data/changefeeds").iterdir()] == []
             assert world.processes.restarts == 0
 
@@ -365,6 +377,63 @@ def test_a_host_that_dies_is_given_all_changefeeds_again(tmp_path: Path) -> None
             assert [(one["feed"], one["run"], one["retries"]) for one in world.processes.told] == [("a", 2, True), ("b", 2, True)]
             world.processes.heard(b"nonsense\n")
             assert world.processes.restarts == 1
+
+    run(work())
+
+
+def test_the_capture_takes_what_changefeeds_want_and_no_more(tmp_path: Path) -> None:
+    async def work() -> None:
+        def rules() -> Any:
+            assert world.processes.rules is not None
+            return tomllib.loads(world.processes.rules.read_text())["filter"]["rules"]
+
+        async with World(tmp_path) as world:
+            await world.create("a", replica_config={"filter": {"rules": ["a.*"]}})
+            assert (rules(), world.processes.capture_restarts) == (["a.*"], 0)
+            await world.create("b", replica_config={"filter": {"rules": ["b.x"]}})
+            assert (rules(), world.processes.capture_restarts) == (["a.*", "b.x"], 1)
+            await world.create("c", replica_config={"filter": {"rules": ["b.x"]}})
+            assert world.processes.capture_restarts == 1, "nothing new"
+            removing = asyncio.create_task(world.manager.remove("a"))
+            await asyncio.sleep(0)
+            world.processes.heard(report("ended", feed="a", run=1, how="stopped"))
+            await removing
+            assert (rules(), world.processes.capture_restarts) == (["b.x"], 2)
+
+    run(work())
+
+
+def test_a_server_that_no_longer_leads_keeps_nothing_and_can_lead_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create("a")
+            await world.manager.leave(at_once=True)
+            assert (await world.manager.changefeeds(), (await world.manager.status()).is_owner) == ([], False)
+            world.processes.told.clear()
+            await world.manager.lead(1)
+            assert [one.id for one in await world.manager.changefeeds()] == ["a"]
+            assert [one["feed"] for one in world.processes.told] == ["a"]
+
+    run(work())
+
+
+def test_a_server_that_was_deposed_says_so_and_changes_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as old:
+            await old.create("a")
+            new = World(tmp_path)
+            new.manager._files._data_dir = tmp_path / "other"
+            deposed: list[None] = []
+            old.manager._deposed = lambda: deposed.append(None)
+            await new.manager.start()
+            await new.manager.lead(1)
+            with pytest.raises(e.NotOwner):
+                await old.create("b")
+            assert len(deposed) == 1
+            await old.manager.pause("a")
+            assert len(deposed) == 2, "the state could not be written"
+            await new.manager.stop()
+            assert sorted(Records(open_storage(str(tmp_path / "log"))).read() or ()) == ["a"]
 
     run(work())
 

@@ -217,7 +217,9 @@ class Capture:
 
     async def _open_log(self) -> None:
         config = self.config
-        options = LogOptions(compression=config.compression, retention_ms=config.retention_ms, low_water_bytes=config.low_water_bytes)
+        options = LogOptions(
+            compression=config.compression, retention_ms=config.retention_ms, low_water_bytes=config.low_water_bytes, term=config.term
+        )
         storage = await asyncio.to_thread(open_storage, config.log, config.folder / "scratch")
         has_writer = await asyncio.to_thread(storage.read, IDENTITY) is None
         if has_writer:
@@ -228,7 +230,7 @@ class Capture:
                 _log.info("%s exists already and continues where it ends; --start-ts is for new logs", self.status.log)
             if config.split_tables:
                 _log.info("%s keeps its layout: --split-table is for new logs, `tidemill log split` for this one", self.status.log)
-            await asyncio.to_thread(check_free, storage)
+            await asyncio.to_thread(check_free, storage, config.term)
             await asyncio.to_thread(partial(LogWriter.check, storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions))
         try:
             reader = await asyncio.to_thread(LogReader, storage)

@@ -55,7 +55,7 @@ def split_table(text: str) -> tuple[str, int]:
 
 
 _OF_GROUPS = (
-    *("compression", "transport", "memory_quota", "row_budget", "prewrite_budget", "low_water_bytes", "stuck_after", "filter_loop"),
+    *("compression", "transport", "memory_quota", "row_budget", "prewrite_budget", "low_water_bytes", "stuck_after", "filter_loop", "term"),
     *("ca", "cert", "key"),
 )
 """Settings that a coordinator sends to its groups, besides PD's addresses."""
@@ -94,6 +94,7 @@ class CaptureConfig:
     key: Path | None = None
     stuck_after: float = 60.0  # seconds without progress after which a region is subscribed again
     filter_loop: bool = False  # without the rows that another change data capture wrote
+    term: int = 0  # of the server that leads and started this capture; 0: no server did
 
     def __post_init__(self) -> None:
         if not any(a.strip() for a in self.pd):

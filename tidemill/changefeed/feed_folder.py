@@ -28,7 +28,7 @@ from typing import IO, Any
 from tidemill.changefeed.feed_status import Status, usable_status
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage import durable, outcomes
-from tidemill.changelog.storage.open import open_storage
+from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.config.file import given_in
 from tidemill.delivery.guarded import EPOCH, GuardedFile, parsed
 from tidemill.delivery.position import Position
@@ -73,10 +73,14 @@ _SHOWN = {
 class FeedFolder:
     """The folder of one changefeed on this machine, and its state, which may be stored elsewhere."""
 
-    def __init__(self, data_dir: Path, changefeed: str, state: str | None = None) -> None:
+    def __init__(self, data_dir: Path, changefeed: str, state: str | None = None, *, shared: str | None = None, term: int = 0) -> None:
+        """`state`: where all its durable state is; None: here. `shared`: where its checkpoint is, for all servers of a log; None: with the
+        state. `term`: of the server that leads."""
         self.path = data_dir.absolute() / "changefeeds" / changefeed
         self.changefeed = changefeed
-        self._state = open_storage(_below(state, f"changefeeds/{changefeed}") if state is not None else self.path)
+        self._state = open_storage(below(state, f"changefeeds/{changefeed}") if state is not None else self.path)
+        self._shared = open_storage(below(shared, f"changefeeds/{changefeed}")) if shared is not None else self._state
+        self._term = term
         self._guarded: GuardedFile | None = None
         self._epoch = 0
         self._locks: dict[str, IO[str]] = {}
@@ -252,13 +256,16 @@ class FeedFolder:
             return None
         return found.integer("checkpoint_ts")
 
-    def claim(self, driver: str, epoch: int) -> int | None:
+    def claim(self, driver: str, epoch: int, *, forget: bool = False) -> int | None:
         """Become the only driver that can move the checkpoint, with the epoch in which this driver took the fence.
+
+        `forget`: what it says is of an earlier changefeed of that name.
 
         Returns the checkpoint. Raises Fenced if another driver has come since, FeedBroken, LogUnavailable.
         """
-        self._guarded, self._epoch = GuardedFile(self._state, CHECKPOINT, driver), epoch
-        self._guarded.change(lambda found: {name: found[name] for name in ("checkpoint_ts", PARTS) if found and name in found}, epoch)
+        self._guarded, self._epoch = GuardedFile(self._shared, CHECKPOINT, driver, term=self._term), epoch
+        kept = () if forget else ("checkpoint_ts", PARTS)
+        self._guarded.change(lambda found: {name: found[name] for name in kept if found and name in found}, epoch)
         return self.checkpoint()
 
     def save_checkpoint(self, ts: int, parts: Sequence[int] = ()) -> None:
@@ -285,17 +292,20 @@ class FeedFolder:
         return None if found is None else usable_status(found)
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        place = self._state.path(name)
-        return parsed(self._state.read(name), place)
+        storage = self._place_of(name)
+        return parsed(storage.read(name), storage.path(name))
+
+    def _place_of(self, name: str) -> Storage:
+        return self._shared if name == CHECKPOINT else self._state
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         self._state.replace(name, (json.dumps(content, indent=1) + "\n").encode())
 
     def _fields(self, name: str, content: Mapping[str, Any]) -> Fields:
-        return Fields(content, redact(self._state.path(name)), FEED_FILE)
+        return Fields(content, redact(self._place_of(name).path(name)), FEED_FILE)
 
 
-def _below(state: str, folder: str) -> str:
+def below(state: str, folder: str) -> str:
     """A folder below a path or a URL; the options of a URL stay at its end."""
     bare, mark, query = state.partition("?")
     return f"{bare.rstrip('/')}/{folder}{mark}{query}"

@@ -99,6 +99,8 @@ class Options:
     supervised: bool = False  # `tidemill run` supervises it, and keeps the state between processes
     retries: bool = False  # it was started again after an error that may pass
     upstream_ts: int | None = None  # PD's time when `tidemill run` started
+    shared: str | None = None  # where servers share the checkpoint, if it is not with the state
+    term: int = 0  # of the server that leads; 0: no server does
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Runner:
         self._retry = StorageRetry(stop)  # waits for the storage of the log and of the changefeed's state
         # When the next warnings are due: that storage is away, that the status cannot be written.
         self._next_storage_warning_at = self._next_status_word = 0.0
-        self._folder = FeedFolder(options.data_dir, options.changefeed, options.state)
+        self._folder = FeedFolder(options.data_dir, options.changefeed, options.state, shared=options.shared, term=options.term)
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_warning_at = 0.0
         self._timings: Callable[[], dict[str, Any]] = dict
@@ -188,7 +190,8 @@ class Runner:
         source = delivery.source(reader, history, packs)
         if delivery.schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported at the start
-        fence = Fence(reader.storage, f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}", floor=patient(folder.last_epoch))
+        name = f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}"
+        fence = Fence(reader.storage, name, floor=patient(folder.last_epoch), term=options.term)
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on no earlier driver can go on, wherever it runs
         delivered = patient(folder.position)

@@ -16,6 +16,7 @@ class LogOptions:
     low_water_bytes: int = 512 << 20  # free disk space below which nothing is published
     compact_rows: int = 65_536  # neighbours are joined until a file has this many rows
     grace_s: float = 600.0  # replaced files stay this long for readers that have listed them
+    term: int = 0  # of the server that leads and lets this process write; 0: no server
 
 
 DEFAULTS = LogOptions()

@@ -8,6 +8,8 @@ from publishing then:
 - Locally, a second, short lock on the folder makes the check and the publication one step.
 - An object store has no such lock, but compare-and-swap: a writer first swaps what it is about to publish into owner.json. Its
   successor finds it there and publishes the same. So a late PUT of the old writer changes nothing, and its next swap fails.
+- Where a server writes the log, the file also names its term. A process of an earlier term cannot take the folder, so a leader that was
+  frozen before it took it stays out.
 - On other storage nothing does. A log there must have one writer at a time: whoever starts a second one must stop the first.
 """
 
@@ -47,6 +49,7 @@ class Owner:
     writer: str
     pledged_to: int | None = None  # the next segment ends here
     joining: tuple[int, int] | None = None  # segments that become this interval
+    term: int = 0  # of the server whose capture this is; 0: of none
 
     def to_json(self) -> bytes:
         fields: dict[str, Any] = {"epoch": self.epoch, "writer": self.writer}
@@ -54,6 +57,8 @@ class Owner:
             fields["pledged_to"] = self.pledged_to
         if self.joining is not None:
             fields["joining"] = self.joining
+        if self.term:
+            fields["term"] = self.term
         return (json.dumps(fields) + "\n").encode()
 
     @classmethod
@@ -68,6 +73,7 @@ class Owner:
             fields.text("writer"),
             fields.integer("pledged_to") if "pledged_to" in fields else None,
             (joining[0], joining[1]) if joining is not None else None,
+            fields.integer("term", 0, MOST_EPOCHS, default=0),
         )
 
     def is_same(self, other: Owner | None) -> bool:
@@ -120,12 +126,24 @@ def lock_of(storage: Storage) -> LocalLock | None:
     return LocalLock(storage.path(log_format.LOCK))
 
 
-def check_free(storage: Storage) -> None:
-    """Raise LogLocked if another process writes a local log. The answer may change at once: the writer takes the lock itself."""
+def take_or_pass(lock: LocalLock, storage: Storage, term: int) -> None:
+    """Take the lock. The capture of a server that leads goes on without it if a server of an earlier term holds it, which may be frozen:
+    the lease is the lock then, and epochs keep the other one from publishing. Raises LogLocked."""
+    try:
+        lock.take()
+    except LogLocked:
+        data = storage.read(_file(log_format.SCHEMA)) if term else None
+        if data is None or not 0 < Owner.from_json(data, redact(storage.path(_file(log_format.SCHEMA)))).term < term:
+            raise
+
+
+def check_free(storage: Storage, term: int = 0) -> None:
+    """Raise LogLocked if another process writes a local log. The answer may change at once: the writer takes the lock itself. `term` as for
+    `take_or_pass`."""
     if not storage.local or log_format.LOCK not in storage.names(""):
         return
     lock = LocalLock(storage.path(log_format.LOCK))
-    lock.take()
+    take_or_pass(lock, storage, term)
     lock.release()
 
 
@@ -165,8 +183,11 @@ TRIES = 100
 class Ownership:
     """This writer's right to publish in its folders."""
 
-    def __init__(self, storage: Storage, folders: list[str]) -> None:
-        """Take the folders, and remove files that previous writers did not publish. Raises LogLocked."""
+    def __init__(self, storage: Storage, folders: list[str], term: int = 0) -> None:
+        """Take the folders, and remove files that previous writers did not publish. `term`: of the server that leads; 0: no server does.
+
+        Raises LogLocked, LogFenced if a server of a later term has taken a folder."""
+        self._term = term
         self._storage = storage
         self._swaps = storage.can_swap
         self._writer = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"
@@ -235,7 +256,8 @@ class Ownership:
             self._take_by_swap(folder)
             return
         current = self._read(folder)
-        owner = Owner(current.epoch + 1 if current else 1, self._writer)
+        self._check_term(folder, current)
+        owner = Owner(current.epoch + 1 if current else 1, self._writer, term=self._term)
         self._storage.replace(_file(folder), owner.to_json())
         self._owners[folder] = owner
         for name in self._storage.names(folder):  # under the lock: later these could be files of a live writer
@@ -246,12 +268,21 @@ class Ownership:
         for _ in range(TRIES):
             found = self._storage.versioned(_file(folder))
             current = self._parsed(folder, found[0]) if found else None
-            owner = replace(current, epoch=current.epoch + 1, writer=self._writer) if current else Owner(1, self._writer)
+            self._check_term(folder, current)
+            mine = Owner(1, self._writer, term=self._term)
+            owner = replace(current, epoch=current.epoch + 1, writer=self._writer, term=self._term) if current else mine
             token = self._storage.swap(_file(folder), found[1] if found else None, owner.to_json())
             if token is not None:
                 self._owners[folder], self._tokens[folder] = owner, token
                 return
         raise LogLocked(f"{redact(self._storage.path(folder))} is being taken by others again and again", hint="Let one of them write it.")
+
+    def _check_term(self, folder: str, current: Owner | None) -> None:
+        if current is not None and self._term and current.term > self._term:
+            raise LogFenced(
+                f"{redact(self._storage.path(folder))} is of term {current.term}; the server of this process led in term {self._term}",
+                hint="Another server leads now; this one stops.",
+            )
 
     def _announce(self, folder: str, change: Callable[[Owner], Owner]) -> None:
         """Change owner.json by compare-and-swap. Raises LogFenced if it is another writer's."""

@@ -9,8 +9,11 @@ from tidemill.changelog import log_format
 from tidemill.changelog.storage.open import Storage, make_folder
 from tidemill.errors import LogError, LogRefused, redact
 
-_OURS = {log_format.SCHEMA, log_format.ROWS, log_format.FEEDS, log_format.SNAPSHOT, log_format.LOCK, log_format.PROBE, log_format.IDENTITY}
-"""Files that an interrupted creation of a log may leave."""
+_OURS = {
+    *(log_format.SCHEMA, log_format.ROWS, log_format.FEEDS, log_format.FENCES, log_format.SERVER, log_format.SNAPSHOT),
+    *(log_format.LOCK, log_format.PROBE, log_format.IDENTITY),
+}
+"""Files that an interrupted creation of a log may leave, and those of servers, which may be there before the log."""
 
 
 def check_place(storage: Storage) -> None:

@@ -183,7 +183,7 @@ def _mib(size: int) -> str:
     return f"{size / (1 << 20):.0f} MiB"
 
 
-FOLDERS = (log_format.ROWS, log_format.SCHEMA, log_format.FEEDS, log_format.FENCES, log_format.SNAPSHOT, imports.FOLDER)
+FOLDERS = (log_format.ROWS, log_format.SCHEMA, log_format.FEEDS, log_format.FENCES, log_format.SERVER, log_format.SNAPSHOT, imports.FOLDER)
 """Of a log."""
 
 

@@ -22,7 +22,7 @@ from tidemill.changelog.files.segment import Inspector, bounded, ipc_options, sa
 from tidemill.changelog.files.smallfiles import HeadFile, IdentityFile
 from tidemill.changelog.log_format import Affinity, Chain, LogIdentity, SegmentName, Source, UpstreamVersion
 from tidemill.changelog.options import DEFAULTS, LogOptions
-from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of
+from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of, take_or_pass
 from tidemill.changelog.reader import LOOKS, LogReader, read_identity
 from tidemill.changelog.retention import Retention, lack_of_room, no_room
 from tidemill.changelog.storage.open import Draft, Storage, open_storage
@@ -251,9 +251,9 @@ class LogWriter:
         self._check_share(share)
         self._lock = lock_of(storage) if self._has_schema else None
         if self._lock:
-            self._lock.take()
+            take_or_pass(self._lock, storage, options.term)
         try:
-            self.ownership = Ownership(storage, self._folders)
+            self.ownership = Ownership(storage, self._folders, options.term)
             self._identity_file = IdentityFile(storage, self.ownership)
             if self._has_schema:
                 self._clean()
@@ -296,7 +296,7 @@ class LogWriter:
         storage = open_storage(location)
         lock = lock_of(storage)
         if lock:
-            lock.take()
+            take_or_pass(lock, storage, options.term)
         try:
             if storage.read(log_format.IDENTITY) is not None:
                 raise LogError(f"{redact(storage.location)} is a change log already")

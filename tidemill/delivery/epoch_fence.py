@@ -21,7 +21,7 @@ from typing import Any
 
 from tidemill.changelog.storage.open import LocalStorage, Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.delivery.guarded import DRIVER, EPOCH, GuardedFile, parsed
+from tidemill.delivery.guarded import DRIVER, EPOCH, GuardedFile, check_term, parsed
 from tidemill.delivery.position import Ranges
 from tidemill.errors import Fenced, TidemillError, redact
 from tidemill.statefile import FEED_FILE, Fields
@@ -94,10 +94,11 @@ def _local(path: str) -> bytes | None:
 class Fence:
     """The driver's side: begins epochs."""
 
-    def __init__(self, storage: Storage, name: str, *, floor: int = 0) -> None:
-        """`floor`: epochs begin above it, whatever the file says."""
+    def __init__(self, storage: Storage, name: str, *, floor: int = 0, term: int = 0) -> None:
+        """`floor`: epochs begin above it, whatever the file says. `term`: of the server that leads; 0: no server does."""
         self.driver = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"
-        self._file = GuardedFile(storage, name, self.driver)
+        self._file = GuardedFile(storage, name, self.driver, term=term)
+        self._term = term
         self.place = self._file.place
         self._floor = floor
         self._epoch = 0
@@ -119,7 +120,9 @@ class Fence:
         return self._epoch
 
     def take(self) -> int:
-        """Become the driver: every other one is fenced when this returns. Returns the new epoch. Raises LogUnavailable."""
+        """Become the driver: every other one is fenced when this returns. Returns the new epoch.
+
+        Raises LogUnavailable, Fenced if a server of a later term leads."""
         return self._take(None)
 
     def advance(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> int:
@@ -136,6 +139,7 @@ class Fence:
     def _take(self, interval: Interval | None, ranges: Ranges = ()) -> int:
         while True:
             found = self._file.read() or {EPOCH: 0}
+            check_term(found, self._term, self.place)
             self._epoch = max(found[EPOCH], self._floor)
             self.planned, self.planned_ranges = (interval, ranges) if interval else self._left(found)
             try:

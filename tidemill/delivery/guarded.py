@@ -2,7 +2,8 @@
 
 Each version names an epoch and the driver that wrote it. A write is refused where a higher epoch stands in the file, or the same one of
 another driver. The check and the write are one step where the storage allows it: under a lock on a file system, by compare-and-swap on an
-object store with conditional PUT. Other stores have neither: there a driver that was stopped between the two may write once more.
+object store with conditional PUT. A version may also name the term of the server that leads: then no driver of an earlier term
+can write it, whatever the epochs say. Other stores have neither: there a driver that was stopped between the two may write once more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidemill.changelog.storage.open import Storage, Token
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.errors import Fenced, redact
 
-EPOCH, DRIVER = "epoch", "driver"
+EPOCH, DRIVER, TERM = "epoch", "driver", "term"
 
 
 MOST_EPOCHS = 1 << 62
@@ -28,8 +29,9 @@ MOST_EPOCHS = 1 << 62
 class GuardedFile:
     """Such a file, as one driver uses it. Several threads may use it: they take turns."""
 
-    def __init__(self, storage: Storage, name: str, driver: str) -> None:
-        self._storage, self._name, self._driver = storage, name, driver
+    def __init__(self, storage: Storage, name: str, driver: str, *, term: int = 0) -> None:
+        """`term`: of the server that leads; 0: no server does."""
+        self._storage, self._name, self._driver, self._term = storage, name, driver, term
         self.place = storage.path(name)
         self._turn = threading.Lock()
         self._lock = FolderLock(self.place) if storage.local else nullcontext()
@@ -70,7 +72,8 @@ class GuardedFile:
                     return found
 
     def _signed(self, content: Mapping[str, Any], epoch: int) -> bytes:
-        return (json.dumps({**content, EPOCH: epoch, DRIVER: self._driver}) + "\n").encode()
+        signature = {EPOCH: epoch, DRIVER: self._driver} | ({TERM: self._term} if self._term else {})
+        return (json.dumps({**content, **signature}) + "\n").encode()
 
     def _publish(self, data: bytes, epoch: int) -> None:
         """The lock is held for a moment only: a driver that is stopped while it holds the lock keeps the next driver out."""
@@ -102,11 +105,21 @@ class GuardedFile:
         return content
 
     def _check(self, found: Mapping[str, Any] | None, epoch: int) -> None:
+        check_term(found, self._term, self.place)
         if found is None or found[EPOCH] < epoch or (found[EPOCH] == epoch and found.get(DRIVER) == self._driver):
             return
         raise Fenced(
             f"{redact(self.place)} is at epoch {found[EPOCH]} of the driver {found.get(DRIVER)}; this is epoch {epoch} of {self._driver}",
             hint="Another driver has taken the changefeed over; this one stops.",
+        )
+
+
+def check_term(found: Mapping[str, Any] | None, term: int, place: str) -> None:
+    """Raises Fenced if the file is of a later term than `term` (0: of no server)."""
+    if found is not None and term and found.get(TERM, 0) > term:
+        raise Fenced(
+            f"{redact(place)} is of term {found[TERM]}; the server of this process led in term {term}",
+            hint="Another server leads now; this one stops.",
         )
 
 
@@ -116,4 +129,6 @@ def parsed(data: bytes | None, place: str) -> dict[str, Any] | None:
         return None
     content = statefile.read(data, place, statefile.FEED_FILE)
     signature = {EPOCH: content.integer(EPOCH, 0, MOST_EPOCHS, default=0)}
+    if TERM in content:
+        signature[TERM] = content.integer(TERM, 0, MOST_EPOCHS)
     return content.others() | signature | ({DRIVER: content.text(DRIVER)} if DRIVER in content else {})

@@ -113,3 +113,24 @@ class PdUnavailable(TidemillError):
 
     code = "CDC:ErrAPIGetPDClientFailed"
     retryable = True
+
+
+class NotOwner(TidemillError):
+    """Another server leads."""
+
+    code = "CDC:ErrNotOwner"
+    retryable = True
+
+
+class OwnerNotFound(TidemillError):
+    """No server leads at the moment."""
+
+    code = "CDC:ErrOwnerNotFound"
+    retryable = True
+
+
+class CaptureNotReady(TidemillError):
+    """The capture has not started again with the tables of a new changefeed."""
+
+    code = "CDC:ErrClusterIsUnhealthy"
+    retryable = True

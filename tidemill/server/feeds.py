@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tidemill import tso
-from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
+from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity, below
 from tidemill.changefeed.states import KEPT, State
-from tidemill.changelog.log_format import FENCES, feed_name
-from tidemill.changelog.storage.open import open_storage
+from tidemill.changelog.log_format import FENCES, SERVER, feed_name
+from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.config.file import ChangefeedConfig
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.errors import FeedBroken, redact
@@ -24,7 +28,11 @@ from tidemill.server.host.messages import Figures
 from tidemill.server.life import RESTS, Life, Trouble
 from tidemill.server.service import DEFAULT_NAMESPACE, SORT_ENGINE, ChangefeedInfo, RunningError, TaskStatus
 from tidemill.server.settings import NAME, FeedSettings
+from tidemill.server.shared.records import Record, Records
+from tidemill.statefile import FEED_FILE, read
 
+AT_ONCE = 16
+"""Changefeeds that are taken over at once."""
 _ADMIN_JOBS = {State.STOPPED: 1, State.FAILED: 1, State.FINISHED: 4, State.REMOVED: 3}
 
 
@@ -114,27 +122,56 @@ def due(feed: Feed, gc_ttl: float, now: float) -> bool:
 
 
 class FeedFiles:
-    """DATA_DIR/changefeeds. All methods do IO: call them in a thread."""
+    """The changefeeds as the server that leads keeps them: in the log's storage for all servers (`shared.records`, checkpoints), and in
+    DATA_DIR/changefeeds what its own host needs. All methods do IO: call them in a thread."""
 
     def __init__(self, data_dir: Path, log: str) -> None:
         self._data_dir, self._log = data_dir, log
+        self._term = 0
+
+    @cached_property
+    def _storage(self) -> Storage:
+        return open_storage(self._log)
+
+    @cached_property
+    def _records(self) -> Records:
+        return Records(self._storage)
+
+    def check(self) -> None:
+        """Raises NewerState if a newer version of Tidemill has written what servers share, LogCorrupt, LogUnavailable."""
+        self._records.read()
+
+    def take(self, least: int, server: str) -> tuple[int, list[Feed]]:
+        """Become the server that changes them: when this returns, no other one can move a checkpoint or deliver. Return the term and all
+        changefeeds. Raises NewerState, FeedBroken, LogUnavailable."""
+        self._term, found = self._records.take(least, server)
+        if found is None:
+            found = self._adopted()
+        self._sweep(set(found))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return self._term, [*pool.map(self._taken, sorted(found.items()))]
+
+    def _taken(self, one: tuple[str, Record]) -> Feed:
+        name, record = one
+        settings = FeedSettings.of(read(json.dumps(record.settings), f"{self._records.place}: {name}", FEED_FILE))
+        if settings.changefeed != name:
+            raise FeedBroken(
+                f"{redact(self._records.place)}: {name} is of changefeed {settings.changefeed}", hint="Restore it from a copy."
+            )
+        self._fence(name)
+        self._prepare(settings)
+        error = record.error if record.error is not None and {"code", "message"} <= record.error.keys() else None
+        trouble = Trouble(error["code"], error["message"], error.get("at", 0.0)) if error is not None else None
+        return self.made(settings, State(record.state) if record.state in KEPT else State.NORMAL, trouble)
+
+    def _fence(self, feed: str, *, forget: bool = False) -> None:
+        """End what drivers of earlier terms do: they deliver nothing more, and move no checkpoint."""
+        folder = self.folder(feed)
+        fence = Fence(self._storage, f"{FENCES}/{feed_name(feed)}", floor=folder.last_epoch(), term=self._term)
+        folder.claim(fence.driver, fence.take(), forget=forget)
 
     def folder(self, feed: str) -> FeedFolder:
-        return FeedFolder(self._data_dir, feed)
-
-    def load(self) -> list[Feed]:
-        """Return all changefeeds. Raises FeedBroken."""
-        paths = sorted(self._data_dir.glob(f"changefeeds/*/{NAME}"))
-        return [self._load(path.parent.name) for path in paths if not path.parent.name.startswith(".")]
-
-    def _load(self, feed: str) -> Feed:
-        folder = self.folder(feed)
-        settings = FeedSettings.load(folder.path)
-        if settings.changefeed != feed:
-            raise FeedBroken(f"{folder.path / NAME} is of changefeed {settings.changefeed}", hint="Restore the file from a copy.")
-        state, error = folder.state()
-        trouble = Trouble(error["code"], error["message"], error.get("at", 0.0)) if error is not None else None
-        return self.made(settings, State(state) if state in KEPT else State.NORMAL, trouble)
+        return FeedFolder(self._data_dir, feed, shared=below(self._log, SERVER), term=self._term)
 
     def made(self, settings: FeedSettings, state: State = State.NORMAL, trouble: Trouble | None = None) -> Feed:
         """Return a changefeed with these settings, at its checkpoint. Raises ConfigError, FeedBroken."""
@@ -147,14 +184,30 @@ class FeedFiles:
         figures = Figures(0, checkpoint, checkpoint, **{name: counted.get(name, 0) for name in names})
         return Feed(settings, folder, Life(state, trouble, config.stuck_s), figures, config)
 
-    def save(self, settings: FeedSettings, location: str) -> None:
-        """Write settings.json, and feed.json, which the runner holds its settings against. Durable when this returns."""
+    def create(self, settings: FeedSettings) -> Feed:
+        """Begin a changefeed. It is durable when this returns. Raises NotOwner, LogUnavailable."""
+        name = settings.changefeed
+        self._fence(name, forget=True)  # a host that was cut off may have left a checkpoint
+        self._records.put(name, Record(asdict(settings), State.NORMAL))
+        self._prepare(settings)
+        return self.made(settings)
+
+    def save(self, feed: Feed, settings: FeedSettings) -> None:
+        """Change its settings. Durable when this returns. Raises NotOwner, LogUnavailable."""
+        self._records.put(feed.id, replace(_record(feed), settings=asdict(settings)))
+        self._prepare(settings)
+
+    def _prepare(self, settings: FeedSettings) -> None:
+        """Write what the host reads: settings.json, and feed.json, which the runner holds its settings against."""
         folder = self.folder(settings.changefeed)
+        with suppress(FileNotFoundError, FeedBroken):
+            if FeedSettings.load(folder.path).created_at != settings.created_at:  # of an earlier changefeed of that name
+                shutil.rmtree(folder.path, ignore_errors=True)
         config = settings.checked()
         identity = FeedIdentity(
             changefeed=settings.changefeed,
             cluster_id=settings.cluster_id,
-            log=redact(location),
+            log=redact(self._storage.location),
             sink=config.sink_uri(settings.sink_text(self._data_dir)).identity,
             config=config.given(),
             tz=settings.tz,
@@ -164,27 +217,55 @@ class FeedFiles:
         folder.save_identity(identity)
 
     def save_state(self, feed: Feed) -> None:
-        """Write the state down."""
-        life = feed.life
-        error = {"code": life.trouble.code, "message": redact(life.trouble.message), "at": life.trouble.at} if life.trouble else None
-        feed.folder.save_state(State.NORMAL if life.wanted else life.state, error)
+        """Write the state down. Raises NotOwner, LogUnavailable."""
+        self._records.put(feed.id, _record(feed))
+
+    def flush(self) -> None:
+        """Write what could not be written when storage was away. Raises as `save_state`."""
+        self._records.flush()
 
     def overwrite(self, feed: Feed, ts: int) -> None:
-        """Move the checkpoint. Nobody else may deliver the changefeed meanwhile."""
-        FeedFolder(self._data_dir, feed.id).save_checkpoint(ts)
+        """Move the checkpoint. This server's host must not run the changefeed meanwhile. Raises Fenced if another server leads."""
+        self.folder(feed.id).save_checkpoint(ts)
         feed.figures = replace(feed.figures, checkpoint_ts=ts, resolved_ts=ts, moved_at=time.time())
 
     def fence_off(self, feed: Feed) -> None:
         """End the epoch of a batch that does not end: its tasks and its driver write nothing more once they look."""
-        Fence(open_storage(self._log), f"{FENCES}/{feed_name(feed.id)}", floor=feed.folder.last_epoch()).take()
+        self._fence(feed.id)
 
     def remove(self, feed: Feed) -> None:
-        """Remove the folder: first under another name, so that a crash leaves nothing that counts."""
+        """Remove all that there is of it: first from the list, so that a crash leaves nothing that counts. Raises NotOwner."""
+        self._records.drop(feed.id)
+        self._storage.delete_folder(f"{SERVER}/changefeeds/{feed.id}")
         aside = feed.folder.path.with_name(f".{feed.id}.{uuid.uuid4().hex[:8]}.removed")
         feed.folder.path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
-    def sweep(self) -> None:
-        """Remove what a crash left of removed changefeeds."""
-        for path in self._data_dir.glob("changefeeds/.*.removed"):
-            shutil.rmtree(path, ignore_errors=True)
+    def _sweep(self, known: set[str]) -> None:
+        """Remove what was left on this machine of changefeeds that are not there any more."""
+        for path in self._data_dir.glob(f"changefeeds/*/{NAME}"):
+            if path.parent.name not in known:
+                shutil.rmtree(path.parent, ignore_errors=True)
+
+    def _adopted(self) -> dict[str, Record]:
+        """What a version of Tidemill left whose servers kept their changefeeds in their data directory."""
+        found = {}
+        for path in sorted(self._data_dir.glob(f"changefeeds/*/{NAME}")):
+            name = path.parent.name
+            if name.startswith("."):
+                continue
+            own = FeedFolder(self._data_dir, name)
+            state, error = own.state()
+            record = Record(asdict(FeedSettings.load(path.parent)), state, error)
+            at = own.position()
+            if at is not None:
+                self.folder(name).save_checkpoint(at.ts, at.parts)
+            self._records.put(name, record)
+            found[name] = record
+        return found
+
+
+def _record(feed: Feed) -> Record:
+    life = feed.life
+    error = {"code": life.trouble.code, "message": redact(life.trouble.message), "at": life.trouble.at} if life.trouble else None
+    return Record(asdict(feed.settings), str(State.NORMAL if life.wanted else life.state), error)

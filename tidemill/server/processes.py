@@ -29,6 +29,7 @@ class Commands:
     capture: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
     common: tuple[str, ...] = ()
+    """For both."""
 
     @property
     def capture_folder(self) -> Path:
@@ -73,7 +74,11 @@ class Processes(Protocol):
 
     def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None: ...
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int]) -> None: ...
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
+        """`rules`: a --capture-config file; None: none of the server's."""
+
+    def restart_capture(self) -> None:
+        """Let it end: it is started again, and reads the rules again."""
 
     def tell_host(self, line: bytes) -> bool:
         """False if it did not take the line."""
@@ -90,15 +95,19 @@ class Processes(Protocol):
     def seen(self) -> Sequence[Mapping[str, object]]:
         """For /debug/info."""
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """Let them end in good order."""
+
+    async def kill(self) -> None:
+        """End them at once."""
 
 
 class OwnProcesses:
     """Real ones."""
 
-    def __init__(self, commands: Commands, delivered: Callable[[], int]) -> None:
-        """`delivered`: grows as changefeeds advance."""
-        self._commands, self._delivered = commands, delivered
+    def __init__(self, commands: Commands, delivered: Callable[[], int], term: int) -> None:
+        """`delivered`: grows as changefeeds advance. `term`: in which this server leads."""
+        self._commands, self._delivered, self._term = commands, delivered, ("--term", str(term))
         self._running: dict[str, tuple[Supervisor, asyncio.Task[None]]] = {}
         self._level = ""
         """The log level that they were told; empty: that of their command lines."""
@@ -107,14 +116,16 @@ class OwnProcesses:
 
     def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None:
         c = self._commands
-        argv = python("tidemill.server.host.process", "--data-dir", str(c.data_dir), *c.host, *c.common)
+        argv = python("tidemill.server.host.process", "--data-dir", str(c.data_dir), *self._term, *c.host, *c.common)
         rule = Lasting("delivery host", self._delivered, lost)
         self._keep(ChildProcess("delivery", argv, secrets={LOG_VARIABLE: c.log}, rule=rule, heard=heard))
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int]) -> None:
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
         c = self._commands
         at = ("--start-ts", str(start_ts)) if start_ts is not None else ()
-        argv = python("tidemill.cli.main", "capture", "--pd", c.pd, "--data-dir", str(c.capture_folder), *at, *c.capture, *c.common)
+        only = ("--capture-config", str(rules)) if rules is not None else ()
+        where = ("--pd", c.pd, "--data-dir", str(c.capture_folder), *at, *only)
+        argv = python("tidemill.cli.main", "capture", *where, *self._term, *c.capture, *c.common)
         rule = Lasting("capture", progress, lambda why, crashed: None)
         self._keep(ChildProcess("capture", argv, secrets={LOG_VARIABLE: c.log}, rule=rule))
 
@@ -146,6 +157,11 @@ class OwnProcesses:
         if child is not None and child.process is not None:
             child.process.kill()
 
+    def restart_capture(self) -> None:
+        child = self._child("capture")
+        if child is not None and child.process is not None:
+            child.process.terminate()
+
     def trouble(self) -> str | None:
         for name in ("capture", "delivery"):
             child = self._child(name)
@@ -161,3 +177,11 @@ class OwnProcesses:
         for supervisor, _ in self._running.values():
             supervisor.stop()
         await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
+
+    async def kill(self) -> None:
+        for supervisor, _ in self._running.values():
+            supervisor.stop()
+            for child in supervisor.children:
+                if child.process is not None:
+                    child.process.kill()
+        await self.stop()

@@ -1,6 +1,5 @@
-"""What a changefeed was created with: DATA_DIR/changefeeds/ID/settings.json. Only its owner may read it: it has the sink's password.
-
-Its state (`feed.json`), its checkpoint and the rest are as for `tidemill run`, see `changefeed.feed_folder`.
+"""What a changefeed was created with. Servers share it (`shared.records`); for its host a server writes it to
+DATA_DIR/changefeeds/ID/settings.json. Only its owner may read it: it has the sink's password.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tidemill.changelog.storage import durable
 from tidemill.config.file import ChangefeedConfig, check_config
 from tidemill.config.registry_address import with_registry
 from tidemill.config.uri import SinkUri, with_store
-from tidemill.statefile import FEED_FILE, read
+from tidemill.statefile import FEED_FILE, Fields, read
 
 NAME = "settings.json"
 
@@ -51,14 +50,18 @@ class FeedSettings:
         return self.checked().sink_uri(self.sink_text(data_dir))
 
     def save(self, folder: Path) -> None:
-        """Durable when this returns. Raises LogUnavailable."""
-        durable.write(folder / NAME, (json.dumps(asdict(self), indent=1) + "\n").encode(), mode=0o600)
+        """Raises LogUnavailable."""
+        durable.write(folder / NAME, (json.dumps(asdict(self), indent=1) + "\n").encode(), mode=0o600, sync=False)
 
     @classmethod
     def load(cls, folder: Path) -> FeedSettings:
         """Raises FeedBroken, FileNotFoundError."""
         path = folder / NAME
-        found = read(path.read_bytes(), os.fspath(path), FEED_FILE)
+        return cls.of(read(path.read_bytes(), os.fspath(path), FEED_FILE))
+
+    @classmethod
+    def of(cls, found: Fields) -> FeedSettings:
+        """Return the settings in a JSON object. Raises FeedBroken."""
         return cls(
             changefeed=found.text("changefeed"),
             sink_uri=found.text("sink_uri"),

@@ -31,7 +31,7 @@ class Upstream:
 
     def __init__(self, addresses: Sequence[str], security: Security | None) -> None:
         self.addresses = tuple(addresses)
-        self._security = security
+        self.security = security
         self._pd: PdClient | None = None
         self._connecting = asyncio.Lock()
 
@@ -39,7 +39,7 @@ class Upstream:
         """Return the client. Raises UpstreamError if PD does not answer."""
         async with self._connecting:
             if self._pd is None:
-                self._pd = await PdClient.connect(list(self.addresses), retry_s=PATIENCE_S, security=self._security)
+                self._pd = await PdClient.connect(list(self.addresses), retry_s=PATIENCE_S, security=self.security)
             return self._pd
 
     async def close(self) -> None:

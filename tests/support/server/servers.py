@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,13 +21,14 @@ from tidemill.process.ports import free_ports
 class Server:
     """A server of one playground. Its data directory and its log stay when it ends."""
 
-    def __init__(self, folder: Path, pd: str, *options: str) -> None:
+    def __init__(self, folder: Path, pd: str, *options: str, name: str = "") -> None:
+        """`name`: of one of several servers of a log."""
         self.folder, self.address = folder, f"127.0.0.1:{free_ports(1)[0]}"
-        self.log, self.data = folder / "log", folder / "data"
+        self.log, self.data = folder / "log", folder / f"data{name}"
         where = ("--pd", pd, "--log", str(self.log), "--data-dir", str(self.data), "--addr", self.address)
         self._argv = python("tidemill.cli.main", "server", *where, "--tz", "UTC", *options)
         self.process: subprocess.Popen[bytes] | None = None
-        self.said = folder / "server.out"
+        self.said = folder / f"server{name}.out"
 
     def __enter__(self) -> Server:
         self.start()
@@ -78,6 +80,31 @@ class Server:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it says that it leads."""
+        try:
+            return bool(self.call("GET", "status")["is_owner"])
+        except httpx.TransportError:
+            return False
+
+    def whole(self) -> list[psutil.Process]:
+        """Its process and all below it."""
+        assert self.process is not None
+        found = psutil.Process(self.process.pid)
+        return [found, *found.children(recursive=True)]
+
+    def freeze(self, *, alone: bool = False) -> None:
+        """Stop it as a machine that stands still does. `alone`: its capture and its host go on."""
+        for process in self.whole()[: 1 if alone else None]:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+
+    def wake(self) -> None:
+        for process in self.whole():
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def stop(self) -> int:
         assert self.process is not None

@@ -177,7 +177,7 @@ class Group:
         writer = LogWriter.open(
             open_storage(config.log, self.scratch),
             cluster_id=assignment.cluster_id,
-            options=LogOptions(compression=config.compression, low_water_bytes=config.low_water_bytes),
+            options=LogOptions(compression=config.compression, low_water_bytes=config.low_water_bytes, term=config.term),
             share=Share(schema=False, partitions=frozenset(assignment.partitions)),
         )
         writer.sync_heads()  # PD may keep history only from these heads on: sync them before newer ones replace them

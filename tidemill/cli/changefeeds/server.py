@@ -35,6 +35,14 @@ def command(
             help="Seconds that PD keeps history for a capture that is down, and that the log is kept for a changefeed that stands still.",
         ),
     ] = 86400,
+    capture_session_ttl: Annotated[
+        float,
+        typer.Option("--capture-session-ttl", help="Seconds after which another server of this log leads if the leader is not heard of."),
+    ] = 5.0,
+    etcd: Annotated[
+        str | None,
+        typer.Option("--etcd", help="HOST:PORT,… of an etcd, such as PD, that keeps the leader's lease. Default: the log's storage."),
+    ] = None,
     tz: shared.TzOption = None,
     config: Annotated[
         Path | None,
@@ -82,7 +90,7 @@ def command(
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.server.api.listener import Certificates
     from tidemill.server.api.tokens import Tokens
-    from tidemill.server.manager import ServerOptions
+    from tidemill.server.options import ServerOptions
     from tidemill.server.processes import Commands
     from tidemill.server.run import locked, serve
     from tidemill.server.upstream import Upstream
@@ -92,6 +100,8 @@ def command(
     check_master_reachable(master)
     if gc_ttl <= 0:
         raise ConfigError(f"--gc-ttl {gc_ttl} is not a number of seconds")
+    if not 1 <= capture_session_ttl <= 300:
+        raise ConfigError(f"--capture-session-ttl {capture_session_ttl:g}: expected 1 to 300 seconds")
     addresses = pd.split(",")
     allowed = tuple(name.strip() for name in (cert_allowed_cn or "").split(",") if name.strip())
     certificates = Certificates(cert, key, ca, allowed, mtls)
@@ -105,6 +115,9 @@ def command(
         zone=zone_name(parse_zone(tz)),
         gc_ttl=float(gc_ttl),
         pd_addrs=tuple(addresses),
+        ttl=capture_session_ttl,
+        etcd=tuple(address.strip() for address in (etcd or "").split(",") if address.strip()),
+        own_rules=capture_config is not None,
     )
     commands = Commands(
         pd=pd,

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _SECURITY = {"ca-path": "ca", "cert-path": "cert", "key-path": "key", "cert-allowed-cn": "cert_allowed_cn", "mtls": "mtls"}
 """Keys of [security], and the flags that they are."""
 _WITHOUT_MEANING = {
-    *("capture-session-ttl", "owner-flush-interval", "processor-flush-interval", "sorter", "kv-client", "debug", "log", "cluster-id"),
+    *("owner-flush-interval", "processor-flush-interval", "sorter", "kv-client", "debug", "log", "cluster-id"),
     *("gc-tuner-memory-threshold", "per-table-memory-quota", "max-memory-percent", "newarch"),
 }
 """Keys of TiCDC's file that Tidemill has nothing for."""

@@ -101,6 +101,7 @@ def command(
             "--data-dir", help="Folder for status.json and scratch files. Default: LOG.capture. Required if the log is on an object store."
         ),
     ] = None,
+    term: Annotated[int, typer.Option("--term", hidden=True, help="Of the server that started it.")] = 0,
     log_level: LogLevelOption = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
@@ -128,6 +129,7 @@ def command(
         key=key,
         stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--region-stuck-after") / 1000,
         filter_loop=filter_loop,
+        term=term,
         status_addr=status_addr,
         data_dir=data_dir,
         snapshot=snapshot,

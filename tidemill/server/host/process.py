@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from tidemill import logs
-from tidemill.changefeed.feed_folder import FeedFolder, FeedLocked
+from tidemill.changefeed.feed_folder import FeedFolder, FeedLocked, below
 from tidemill.changefeed.runner import LOG_VARIABLE, Options
+from tidemill.changelog.log_format import SERVER
 from tidemill.errors import MalformedMessage, TidemillError, redact
 from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
@@ -44,9 +45,9 @@ END_WITHIN_S = 20.0
 class Host:
     """Runs changefeeds until it is to end."""
 
-    def __init__(self, location: str, data_dir: Path, spark: SharedSpark, *, trigger_ms: int, retry_s: float) -> None:
+    def __init__(self, location: str, data_dir: Path, spark: SharedSpark, *, trigger_ms: int, retry_s: float, term: int) -> None:
         self._location, self._data_dir, self._spark = location, data_dir, spark
-        self._trigger_ms, self._retry_s = trigger_ms, retry_s
+        self._trigger_ms, self._retry_s, self._term = trigger_ms, retry_s, term
         self.over = threading.Event()
         self._error: TidemillError | None = None
         self._log: SharedLog | None = None
@@ -120,6 +121,8 @@ class Host:
             retry_s=min(self._retry_s, settings.checked().stuck_s),
             supervised=True,
             retries=retries,
+            shared=below(self._location, SERVER),
+            term=self._term,
             skip_rows=parse_skip_rows(settings.skip_rows),
         )
 
@@ -184,6 +187,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--spark-conf", action="append", default=[], help="NAME=VALUE: a Spark setting")
     parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch of a changefeed begins at most this often")
     parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
+    parser.add_argument("--term", type=int, default=1, help="of the server that leads")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-file", type=Path)
     return parser.parse_args(arguments)
@@ -195,7 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         logs.setup(parsed.log_level, parsed.log_file, part="delivery")
         spark = SharedSpark(parsed.data_dir / "spark.log", parsed.master, spark_settings.options(parsed.spark_conf))
-        host = Host(os.environ[LOG_VARIABLE], parsed.data_dir, spark, trigger_ms=parsed.trigger_ms, retry_s=parsed.retry_s)
+        options = {"trigger_ms": parsed.trigger_ms, "retry_s": parsed.retry_s, "term": parsed.term}
+        host = Host(os.environ[LOG_VARIABLE], parsed.data_dir, spark, **options)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: host.over.set())
         lifeline.hold(heard=host.heard)

@@ -1,0 +1,312 @@
+"""What people do with changefeeds: create, update, pause, resume, remove; and what time does: --gc-ttl ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tidemill import tso
+from tidemill.changefeed.changes import changes, refused, with_secrets
+from tidemill.changefeed.preflight import check_sink_reachable
+from tidemill.changefeed.states import State
+from tidemill.changelog import feeds as log_feeds
+from tidemill.changelog.files.bounds import is_covered
+from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.config.file import ChangefeedConfig
+from tidemill.config.uri import SinkUri
+from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.rules.skip import parse_skip_rows
+from tidemill.server import errors as e
+from tidemill.server import service as s
+from tidemill.server.changefeeds import capture_rules
+from tidemill.server.changefeeds.questions import Questions, checked_name
+from tidemill.server.feeds import Feed, due
+from tidemill.server.options import own_version
+from tidemill.server.settings import FeedSettings
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 5.0
+"""How often --gc-ttl is looked at."""
+
+
+class Operations(Questions):
+    """Changes changefeeds."""
+
+    async def create(self, wanted: s.NewChangefeed) -> s.CreatedChangefeed:
+        name = checked_name(wanted.changefeed_id or str(uuid.uuid4()), wanted.namespace)
+        self._check_upstream(wanted.upstream)
+        if name in self._feeds:
+            raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}")
+        settings = await self._wanted(name, wanted)
+        sink, config = self._checked(settings)
+        await asyncio.to_thread(_meet, sink)
+        tables = await self._table_lists(config, None)
+        if not wanted.ignore_ineligible_tables and not config.force_replicate and tables.ineligible_tables:
+            names = ", ".join(f"{t.database_name}.{t.table_name}" for t in tables.ineligible_tables[:5])
+            hint = "Leave them out by a rule of the filter, or set ignore-ineligible-table or force-replicate."
+            raise e.TableIneligible(f"some tables are not eligible to replicate, they have no usable key: {names}", hint=hint)
+        async with self._creating:  # of two requests that came at the same time one is first
+            if name in self._feeds:
+                raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}")
+            settings = await self._with_tables(settings, config, asked=bool(wanted.start_ts))
+            feed = await self._must(partial(self._files.create, settings))  # first: it is refused where another server leads
+            try:
+                await self._claim_log(name, settings.start_ts, config)
+            except TidemillError:
+                await self._write(name, lambda: self._files.remove(feed))
+                raise
+            self._feeds[name] = feed
+        log.info("changefeed %s is created at %s", name, tso.describe(settings.start_ts))
+        self._begin(feed)
+        return s.CreatedChangefeed(self._info(feed), tables)
+
+    async def _with_tables(self, settings: FeedSettings, config: ChangefeedConfig, *, asked: bool) -> FeedSettings:
+        """Let the capture take its tables too. Those that it has not taken so far are in the log from now on: there the changefeed begins,
+        if the request leaves that open (not `asked`). Raises StartTsBeforeLog naming what the log lacks, CaptureNotReady."""
+        if not self._captures or self._options.own_rules:
+            return settings
+        await self._capture_for(config)
+        tables = await self._newest_tables()
+        lacks = await asyncio.to_thread(self._lacking, settings.start_ts, config, tables)
+        if lacks and not asked:
+            await self._captured()
+            settings = replace(settings, start_ts=max(await self._upstream.now(), await asyncio.to_thread(self._rules_from)))
+            lacks = []
+        if lacks:
+            await self._capture_for()
+            raise e.StartTsBeforeLog(
+                f"the log does not have {', '.join(lacks[:5])} from {tso.describe(settings.start_ts)} on: no changefeed wanted that so far",
+                hint="Leave start-ts out: the changefeed then begins when the capture has begun to take them.",
+            )
+        return settings
+
+    def _lacking(self, ts: int, config: ChangefeedConfig, tables: Sequence[Any]) -> list[str]:
+        if not log_exists(self._options.log):
+            return []
+        return capture_rules.lacking(LogReader(self._options.log).identity, ts, config.table_filter(), tables)
+
+    def _rules_from(self) -> int:
+        return capture_rules.newest(LogReader(self._options.log).identity).from_ts
+
+    async def _wanted(self, name: str, wanted: s.NewChangefeed) -> FeedSettings:
+        """What a request asks for, with the cluster's present where it leaves the start open."""
+        now = await self._upstream.now()
+        start, target = wanted.start_ts or now, wanted.target_ts or 0
+        if start > now:
+            raise e.InvalidParameter(f"start-ts {start} lies in the future; the cluster's time is {now}")
+        if target and target <= start:
+            raise e.TargetTsBeforeStartTs(f"target-ts {target} does not lie after start-ts {start}")
+        return FeedSettings(
+            changefeed=name,
+            sink_uri=wanted.sink_uri,
+            start_ts=start,
+            created_at=time.time(),
+            creator_version=own_version(),
+            cluster_id=self._cluster_id,
+            target_ts=target,
+            config=dict(wanted.replica_config),
+            schema_registry=wanted.schema_registry or "",
+            tz=self._options.zone,
+        )
+
+    def _checked(self, settings: FeedSettings) -> tuple[SinkUri, ChangefeedConfig]:
+        """Raises InvalidReplicaConfig, InvalidSinkUri."""
+        try:
+            config = settings.checked()
+            config.table_filter()
+        except ConfigError as error:
+            raise e.InvalidReplicaConfig(error.message, hint=error.hint) from error
+        try:
+            return settings.sink(self._options.data_dir), config
+        except ConfigError as error:
+            raise e.InvalidSinkUri(error.message, hint=error.hint) from error
+
+    async def _claim_log(self, name: str, ts: int, *more: ChangefeedConfig) -> None:
+        """Let the log keep what lies above `ts`; begin one there if there is none. Raises StartTsBeforeLog."""
+        if not self._captures:
+            safe_point = await (await self._upstream.connect()).gc_safe_point()
+            if ts < safe_point:
+                raise e.StartTsBeforeLog(f"start-ts {ts} lies before the cluster's GC safe point {safe_point}")
+            await self._start_capture(ts, *more)
+            return
+        try:
+            await asyncio.to_thread(self._register, name, ts)
+        except StartTsOutOfLog as error:
+            raise e.StartTsBeforeLog(error.message, hint="Choose a later ts.") from error
+
+    def _register(self, name: str, ts: int) -> None:
+        if not log_exists(self._options.log):
+            return  # the capture is about to make it; the changefeed registers when it begins
+        reader = LogReader(self._options.log)
+        if not is_covered(reader, ts):
+            raise StartTsOutOfLog(
+                f"the log {redact(reader.location)} begins at {tso.describe(reader.start_ts)}, {tso.describe(ts)} is before"
+            )
+        log_feeds.register(self._options.log, name, max(ts, reader.start_ts))
+
+    def _check_upstream(self, names: s.UpstreamNames) -> None:
+        """A request may name PD by other addresses than the server: what counts is that some are the same."""
+        bare = {_bare(address) for address in names.pd_addrs}
+        if bare and not bare & {_bare(address) for address in self._options.pd_addrs}:
+            raise e.UpstreamMismatch(
+                f"the request names PD at {', '.join(sorted(bare))}; this server follows {', '.join(self._options.pd_addrs)}",
+                hint="A server follows one cluster: start another server for the other one.",
+            )
+
+    async def update(self, changefeed_id: str, change: s.ChangefeedUpdate, *, namespace: str = s.DEFAULT_NAMESPACE) -> s.ChangefeedInfo:
+        feed = self._feed(changefeed_id, namespace)
+        self._check_upstream(change.upstream)
+        if feed.life.state is State.STOPPED:
+            await self._until_idle(feed)  # it was paused a moment ago, and ends its batch
+        if feed.life.state not in (State.STOPPED, State.FAILED) or feed.life.runs:
+            raise e.UpdateRefused(
+                f"can only update changefeed config when it is stopped or failed; {feed.id} is {feed.life.state}", hint="Pause it first."
+            )
+        old = feed.settings
+        new = replace(
+            old,
+            sink_uri=with_secrets(old.sink_uri, change.sink_uri) if change.sink_uri else old.sink_uri,
+            target_ts=old.target_ts if change.target_ts is None else change.target_ts,
+            config=dict(with_secrets(old.config, change.replica_config)) if change.replica_config is not None else old.config,
+            schema_registry=old.schema_registry if change.schema_registry is None else change.schema_registry,
+        )
+        if new.target_ts and new.target_ts <= feed.checkpoint_ts:
+            raise e.TargetTsBeforeStartTs(f"target-ts {new.target_ts} does not lie after the checkpoint {feed.checkpoint_ts}")
+        found = changes(self._checked(old), self._checked(new))
+        never = refused(found)
+        if never:
+            raise e.UpdateRefused("; ".join(map(str, never)), hint="Create another changefeed for that.")
+        await asyncio.to_thread(_meet, self._checked(new)[0])
+        async with self._writing[feed.id]:
+            await self._must(partial(self._files.save, feed, new))
+        feed.settings, feed.config = new, new.checked()
+        await self._capture_for()
+        log.info("changefeed %s is updated: %s", feed.id, "; ".join(map(str, found)) or "nothing differs")
+        return self._info(feed)
+
+    async def pause(self, changefeed_id: str, *, namespace: str = s.DEFAULT_NAMESPACE) -> None:
+        feed = self._feed(changefeed_id, namespace)
+        if feed.life.state is State.FINISHED:
+            raise e.UpdateRefused(f"changefeed {feed.id} is finished")
+        self._do(feed, feed.life.paused())
+        self._suspects.forget(feed.id)
+        self._save_state(feed)
+        await self._written(feed)
+
+    async def resume(
+        self,
+        changefeed_id: str,
+        *,
+        overwrite_checkpoint_ts: int | None = None,
+        skip_rows: Sequence[str] = (),
+        namespace: str = s.DEFAULT_NAMESPACE,
+    ) -> s.ChangefeedInfo:
+        feed = self._feed(changefeed_id, namespace)
+        if skip_rows:
+            await self._skip_rows(feed, skip_rows)
+        ts = overwrite_checkpoint_ts or 0
+        if ts:
+            await self._overwrite(feed, ts)
+        elif feed.life.state in (State.STOPPED, State.FAILED):
+            await self._claim_log(feed.id, feed.checkpoint_ts)
+        if feed.life.state is State.FINISHED and feed.settings.target_ts and feed.checkpoint_ts >= feed.settings.target_ts:
+            raise e.UpdateRefused(f"changefeed {feed.id} has reached its target", hint="Update target-ts first.")
+        self._do(feed, feed.life.resumed(time.time()))
+        self._save_state(feed)
+        await self._written(feed)
+        return self._info(feed)
+
+    async def _overwrite(self, feed: Feed, ts: int) -> None:
+        now = await self._upstream.now()
+        if ts > now:
+            raise e.CheckpointInFuture(f"overwrite-checkpoint-ts {ts} lies in the future; the cluster's time is {now}")
+        if feed.life.state is State.NORMAL:
+            raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before its checkpoint is overwritten.")
+        await self._claim_log(feed.id, ts)
+        if feed.life.state is not State.STOPPED:
+            self._do(feed, feed.life.paused())
+        if not await self._until_idle(feed):
+            raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
+        async with self._writing[feed.id]:
+            await self._must(partial(self._files.overwrite, feed, ts))
+        log.warning("the checkpoint of changefeed %s is overwritten: it is %s now", feed.id, tso.describe(ts))
+
+    async def _skip_rows(self, feed: Feed, rows: Sequence[str]) -> None:
+        try:
+            parse_skip_rows(rows)
+        except ConfigError as error:
+            raise e.InvalidParameter(error.message, hint=error.hint) from error
+        if feed.life.state is State.NORMAL:
+            raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before it is told to leave out rows.")
+        if feed.life.state is not State.STOPPED:
+            self._do(feed, feed.life.paused())
+        if not await self._until_idle(feed):
+            raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
+        settings = replace(feed.settings, skip_rows=tuple(dict.fromkeys((*feed.settings.skip_rows, *rows))))
+        async with self._writing[feed.id]:
+            await self._must(partial(self._files.save, feed, settings))
+        feed.settings = settings
+        log.warning("changefeed %s leaves out %s", feed.id, ", ".join(rows))
+
+    async def _written(self, feed: Feed) -> None:
+        """Return when all that was to be written of it is written."""
+        await asyncio.sleep(0)
+        async with self._writing[feed.id]:
+            pass
+
+    async def remove(self, changefeed_id: str, *, namespace: str = s.DEFAULT_NAMESPACE) -> s.ChangefeedInfo:
+        feed = self._feed(changefeed_id, namespace)
+        self._do(feed, feed.life.removed())
+        self._suspects.forget(feed.id)
+        info = self._info(feed)
+        del self._feeds[feed.id]
+        if not await self._until_idle(feed):
+            log.warning("the batch of changefeed %s does not end; it is cut off by the fence", feed.id)
+            await self._write(feed.id, lambda: self._files.fence_off(feed))
+        await self._write(feed.id, lambda: self._files.remove(feed))
+        await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
+        await self._capture_for()
+        self._writing.pop(feed.id, None)
+        self._idle.pop(feed.id, None)
+        log.info("changefeed %s is removed; it was at %s", feed.id, tso.describe(feed.checkpoint_ts))
+        return info
+
+    async def _watch(self) -> None:
+        """Fail changefeeds whose --gc-ttl is over."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self._write("all", self._files.flush)
+            self._start_suspect()
+            for feed in [*self._feeds.values()]:
+                if due(feed, self._options.gc_ttl, time.time()):
+                    await self._expire(feed)
+
+    async def _expire(self, feed: Feed) -> None:
+        at = tso.describe(feed.checkpoint_ts)
+        error = e.LogNotKept(
+            f"changefeed {feed.id} stands at {at}, longer than gc-ttl ({self._options.gc_ttl:.0f} s): the log is no longer kept for it",
+            hint="Resume it while the log still holds that ts; else with overwrite_checkpoint_ts, or create another changefeed.",
+        )
+        log.error("%s: %s", error.code, error)
+        self._do(feed, feed.life.expired(error, time.time()))
+        self._save_state(feed)
+        await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
+
+
+def _meet(sink: SinkUri) -> None:
+    """Raises InvalidSinkUri with what the sink answers."""
+    try:
+        check_sink_reachable(sink)
+    except TidemillError as error:
+        raise e.InvalidSinkUri(f"{error.code}: {error.message}", hint=error.hint) from error
+
+
+def _bare(address: str) -> str:
+    return address.rpartition("://")[2].rstrip("/")

@@ -56,7 +56,8 @@ def assert_equal(audit: Audit, log: Path | str, truth: Truth, end_ts: int) -> No
     assert audit.ordering.frontier >= end_ts
     tables = SqliteTables(MEMORY)
     audit.rebuild(tables)
-    assert [str(d) for d in compare(tables, truth)][:10] == []
+    differences = [str(d) for d in compare(tables, truth)][:10]
+    assert not differences, differences
     assert sum(len(rows) for _, rows in truth.values()) > 0
 
 

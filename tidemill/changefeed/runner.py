@@ -247,7 +247,7 @@ class Runner:
         clock = self._clock(batches)
         with ExitStack() as stack:
             heads = heads_of(stack, batches.reader, clock, self._stop)
-            return deliver(
+            reached = deliver(
                 *(batches.driver, clock, heads, batches.begin),
                 target_ts=self._options.target_ts,
                 save=self._save,
@@ -255,6 +255,9 @@ class Runner:
                 on_away=self._note_away,
                 check=self._check_spark,
             )
+        if not reached and not self._stop.is_set():
+            self._check_spark()  # a batch needed Spark, which did not start
+        return reached
 
     def _check_spark(self) -> None:
         """Between two batches. The start went well once Spark is up, or rows were delivered while it was starting: then an error of its

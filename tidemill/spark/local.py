@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidemill.delivery.batch import JobRunner
+from tidemill.delivery.machine.failures import Stopped
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskResult, WorkItem
+from tidemill.errors import TidemillError
 from tidemill.sinks.spec import forget_task_sinks
 from tidemill.spark.background import BackgroundSpark
 
@@ -68,18 +70,23 @@ class EarlyRunner:
 
     @property
     def parallelism(self) -> int:
-        """How many items run at once. Waits for Spark. Raises as `BackgroundSpark.context`."""
+        """How many items run at once. Waits for Spark. Raises Stopped."""
         return self._opened().parallelism
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
-        """Raises as `SparkRunner.run` and `BackgroundSpark.context`."""
+        """Raises as `SparkRunner.run`, and Stopped if Spark does not start."""
         if self._local is not None and not self._spark.is_up and fits_here(items):
             return self._local.run(items)
         return self._opened().run(items)
 
     def _opened(self) -> JobRunner:
         if self._runner is None:
-            self._spark.context(self._stop)
+            try:
+                self._spark.context(self._stop)
+            except TidemillError as error:
+                if isinstance(error, Stopped):
+                    raise
+                raise Stopped("Spark did not start") from error  # no attempt of this process can help: `BackgroundSpark.check` tells why
             self._runner, self._local = self._open(), None
             forget_task_sinks()  # of the batches that were delivered here
         return self._runner

@@ -33,7 +33,7 @@ FAST = ("spark.network.timeout=10s", "spark.network.timeoutInterval=5s", "spark.
 
 
 class Driver:
-    """`python -m tidemill.changefeed.runner` of changefeed f: its log and state lie in `folder`, its data in one of its own.
+    """The runner of changefeed f, with all batches by Spark: its log and state lie in `folder`, its data in one of its own.
 
     `at`: a function that makes URLs of the names `log` and `state`, where these lie elsewhere. `hidden`: nobody else sees the data folder,
     as if the driver were on another machine (needs root).
@@ -47,7 +47,7 @@ class Driver:
         self._log, self._state = open_storage(log), open_storage(state)
         uri = sink or f"messages://{folder}/out?protocol=open-protocol"
         self.arguments = [
-            *(sys.executable, "-m", "tidemill.changefeed.runner", "--changefeed-id", "f", "--log", log),
+            *(sys.executable, "-m", "tests.support.delivery.by_spark", "--changefeed-id", "f", "--log", log),
             *("--data-dir", str(self.data), "--state", state, "--sink-uri", uri, "--tz", "UTC", "--trigger-ms", "0"),
             *options,
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +33,12 @@ def test_a_batch_that_needs_spark_ends_the_delivery_if_spark_does_not_start() ->
 
 def test_a_stop_ends_the_wait_for_spark() -> None:
     stop, go = threading.Event(), threading.Event()
-    spark = BackgroundSpark(go.wait)
+
+    def slow() -> Any:
+        go.wait()
+        return SimpleNamespace(version="4", master="local")
+
+    spark = BackgroundSpark(slow)
     spark.start()
     stop.set()
     with pytest.raises(Stopped, match="while Spark was starting"):

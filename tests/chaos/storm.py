@@ -51,6 +51,7 @@ class Storm:
             upstream = stack.enter_context(Upstream(self.folder, seed=self.seed, rate=25, options=options))
             delivery = Delivery(self.folder, upstream, sink, options=("--trigger-ms", "50"), start_ts=upstream.began_ts)
             stack.enter_context(delivery)
+            await_that(lambda: "worker" in processes(delivery), "Spark is up: a run whose first start fails is over", delivery)
             order = [kind for _ in range(1 + self.faults // len(self.kinds)) for kind in rng.sample(self.kinds, len(self.kinds))]
             for kind in order[: self.faults]:
                 self._calm(rng, delivery)

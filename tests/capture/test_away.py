@@ -103,6 +103,7 @@ def test_the_status_tells_since_when_storage_is_away(tmp_path: Path, monkeypatch
                     found: dict[str, Any] = json.loads((settings.folder / "status.json").read_text())
                     return found
 
+                await until((settings.folder / "status.json").exists)  # a capture is running a moment before it has told so
                 await until(lambda: told()["storage"] is not None)
                 status = told()
                 assert "Input/output error" in status["storage"]["message"]

@@ -31,7 +31,7 @@ def test_the_form_of_a_rule() -> None:
     assert rules == (SkipRow("a.b", b"\x74\x80", 12), SkipRow("a.b.c:d", b"\xab", 13))
     assert [str(rule) for rule in rules] == ["a.b:7480@12", "a.b.c:d:ab@13"]
     for wrong in ("a:7480@12", "a.b:748@12", "a.b:@12", "a.b:7480", "a.b:xyz1@12", ""):
-        with pytest.raises(ConfigError, match=r"SCHEMA\.TABLE:KEY@COMMIT_TS"):
+        with pytest.raises(ConfigError, match=r"DATABASE\.TABLE:KEY@COMMIT_TS"):
             parse_skip_rows([wrong])
 
 

@@ -55,7 +55,8 @@ def command(
         str | None, typer.Option("--cert-allowed-cn", help="Common names of clients' certificates that are allowed, separated by commas.")
     ] = None,
     mtls: Annotated[
-        bool, typer.Option("--mtls", help="Clients have to show a certificate of --ca, with whatever common name. TiCDC's \\[security] mtls.")
+        bool,
+        typer.Option("--mtls", help="Clients have to show a certificate of --ca, with whatever common name. TiCDC's \\[security] mtls."),
     ] = False,
     auth_file: Annotated[
         Path | None, typer.Option("--auth-file", help="File with a token a line. Whoever changes something has to send one of them.")

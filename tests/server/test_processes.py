@@ -27,7 +27,7 @@ class FakeChild:
 
 
 def test_a_level_is_told_once_to_each_process_that_there_is() -> None:
-    processes = OwnProcesses(Commands("pd", "log", Path("data")), lambda: 0)
+    processes = OwnProcesses(Commands("pd", "log", Path("data")), lambda: 0, term=1)
     running: Any = processes._running
     children = {name: ChildProcess(name, []) for name in ("capture", "delivery")}
     for name, child in children.items():

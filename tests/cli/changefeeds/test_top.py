@@ -81,9 +81,9 @@ class Terminal:
         self.before = termios.tcgetattr(self.ours)
         self.resize(columns, lines)
         argv = python("tidemill.cli.main", "top", "--addr", address, "--every", "0.5")
-        self.process = subprocess.Popen(
-            argv, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=environment({"TERM": "xterm"})
-        )
+        sized = {"COLUMNS", "LINES"}  # they would count more than the size of the terminal
+        variables = {name: value for name, value in environment({"TERM": "xterm"}).items() if name not in sized}
+        self.process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=variables)
         os.close(theirs)
         self.text = ""
 

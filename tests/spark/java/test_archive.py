@@ -51,3 +51,4 @@ def test_spark_is_told_of_one_that_is_there(java: Path, tmp_path: Path) -> None:
     archive.touch()
     assert with_archive(java, environment) == {OPTIONS: f"-Dmine=1 -XX:SharedArchiveFile={archive}"}
     assert with_archive(java, {**environment, OPTIONS: "-XX:SharedArchiveFile=/mine"}) == {}
+    assert with_archive(java, {**environment, OPTIONS: "-XX:ArchiveClassesAtExit=/new"}) == {}, "Java takes one of the two"

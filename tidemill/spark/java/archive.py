@@ -15,6 +15,8 @@ PLACE = "TIDEMILL_JAVA_CACHE"
 OPTIONS = "SPARK_SUBMIT_OPTS"
 """Spark's scripts add what it holds to the command line of a driver's Java."""
 _NAMED = "SharedArchiveFile"
+_MAKES = "ArchiveClassesAtExit"
+"""Java takes one of the two."""
 
 
 def archive_of(java: Path, environment: Mapping[str, str]) -> Path | None:
@@ -35,9 +37,9 @@ def archive_of(java: Path, environment: Mapping[str, str]) -> Path | None:
 
 
 def with_archive(java: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variable that makes Spark's Java use the archive; nothing if there is none, or if the user names one."""
+    """The environment variable that makes Spark's Java use the archive; nothing if there is none, if the user names one, or while one is made."""
     given = environment.get(OPTIONS, "")
     archive = archive_of(java, environment)
-    if archive is None or not archive.is_file() or _NAMED in given:
+    if archive is None or not archive.is_file() or _NAMED in given or _MAKES in given:
         return {}
     return {OPTIONS: f"{given} -XX:{_NAMED}={archive}".strip()}

@@ -37,7 +37,8 @@ def archive_of(java: Path, environment: Mapping[str, str]) -> Path | None:
 
 
 def with_archive(java: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variable that makes Spark's Java use the archive; nothing if there is none, if the user names one, or while one is made."""
+    """The environment variable that makes Spark's Java use the archive. Nothing if there is none, if the user names one, or while one is
+    made."""
     given = environment.get(OPTIONS, "")
     archive = archive_of(java, environment)
     if archive is None or not archive.is_file() or _NAMED in given or _MAKES in given:

@@ -22,7 +22,7 @@ def test_a_batch_that_needs_spark_ends_the_delivery_if_spark_does_not_start() ->
 
     spark = BackgroundSpark(refused)
     spark.start()
-    runner = local.EarlyRunner(spark, lambda: pytest.fail("there is no runner"), threading.Event())
+    runner = local.EarlyRunner(spark, lambda context: pytest.fail("no runner can be made"), threading.Event())
     with pytest.raises(Stopped, match="Spark did not start"):
         runner.run([])
     with pytest.raises(Stopped):
@@ -42,5 +42,5 @@ def test_a_stop_ends_the_wait_for_spark() -> None:
     spark.start()
     stop.set()
     with pytest.raises(Stopped, match="while Spark was starting"):
-        _ = local.EarlyRunner(spark, lambda: pytest.fail("there is no runner"), stop).parallelism
+        _ = local.EarlyRunner(spark, lambda context: pytest.fail("no runner can be made"), stop).parallelism
     go.set()

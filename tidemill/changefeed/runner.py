@@ -230,10 +230,9 @@ class Runner:
 
             return start_context(log_file, master=options.master, name=f"tidemill {options.changefeed}", user=options.spark_conf)
 
-        def opened() -> JobRunner:
+        def opened(context: Any) -> JobRunner:
             from tidemill.spark.jobs import SparkRunner
 
-            context = spark.context(self._stop)
             return SparkRunner(context, f"tidemill-{options.changefeed}", stop=self._stop, tell=self._note_failure)
 
         spark = self._spark = BackgroundSpark(begin)

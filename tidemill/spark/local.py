@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemill.delivery.batch import JobRunner
 from tidemill.delivery.machine.failures import Stopped
@@ -62,8 +62,8 @@ class EitherRunner:
 class EarlyRunner:
     """Runs a batch that is one small item in this process as long as Spark is starting, and every other batch by Spark."""
 
-    def __init__(self, spark: BackgroundSpark, opened: Callable[[], JobRunner], stop: threading.Event) -> None:
-        """`opened`: makes Spark's runner, once Spark is there."""
+    def __init__(self, spark: BackgroundSpark, opened: Callable[[Any], JobRunner], stop: threading.Event) -> None:
+        """`opened`: makes Spark's runner of its context."""
         self._spark, self._open, self._stop = spark, opened, stop
         self._runner: JobRunner | None = None
         self._local: LocalRunner | None = LocalRunner()
@@ -82,11 +82,11 @@ class EarlyRunner:
     def _opened(self) -> JobRunner:
         if self._runner is None:
             try:
-                self._spark.context(self._stop)
+                context = self._spark.context(self._stop)
+            except Stopped:
+                raise
             except TidemillError as error:
-                if isinstance(error, Stopped):
-                    raise
                 raise Stopped("Spark did not start") from error  # no attempt of this process can help: `BackgroundSpark.check` tells why
-            self._runner, self._local = self._open(), None
+            self._runner, self._local = self._open(context), None
             forget_task_sinks()  # of the batches that were delivered here
         return self._runner

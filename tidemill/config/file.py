@@ -87,7 +87,7 @@ class ChangefeedConfig(ConfigSection):
 
     def table_routes(self) -> TableRoutes:
         """Return the routes, which give tables other names downstream. Raises InvalidTableRoutingRule."""
-        sections = [(f"sink.dispatchers[{i}]", d) for i, d in enumerate(self.sink.dispatchers)]
+        sections = [(f"sink.dispatchers[{i}]", d) for i, d in enumerate(self.sink.dispatchers) if d.target_schema or d.target_table]
         return TableRoutes(
             [TableRoute(self._matcher(d.matcher, f"{path}.matcher"), d.target_schema, d.target_table, path) for path, d in sections]
         )

@@ -43,7 +43,7 @@ def check_target(text: str, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TableRoute:
-    """One dispatcher with a target. An empty expression keeps the upstream's name."""
+    """One dispatcher with a target: at least one of the two expressions. An empty expression keeps the upstream's name."""
 
     matcher: TableFilter
     target_schema: str = ""
@@ -55,7 +55,7 @@ class TableRoutes:
     """The routes of a changefeed. Without any, names stay as they are."""
 
     def __init__(self, routes: Sequence[TableRoute] = ()) -> None:
-        self._routes = tuple(route for route in routes if route.target_schema or route.target_table)
+        self._routes = tuple(routes)
 
     def __bool__(self) -> bool:
         return bool(self._routes)

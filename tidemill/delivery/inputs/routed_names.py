@@ -19,8 +19,7 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 
 def routed_version(version: TableVersion, routes: TableRoutes) -> TableVersion:
     """Return a table under the name of its target."""
-    target = routes.table(*version.name)
-    return version if target == version.name else replace(version, schema=target[0], info=replace(version.info, name=target[1]))
+    return version.named(routes.table(*version.name))
 
 
 def routed_ddl(event: DdlEvent, routes: TableRoutes) -> DdlEvent:

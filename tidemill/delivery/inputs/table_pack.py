@@ -69,9 +69,7 @@ class PackedTable:
     def shown(self) -> TableVersion:
         """The table as its messages show it."""
         shown = replace(self.version, info=without(self.version.info, self.dropped)) if self.dropped else self.version
-        if self.target is None:
-            return shown
-        return replace(shown, schema=self.target[0], info=replace(shown.info, name=self.target[1]))
+        return shown.named(self.target_name)
 
     @property
     def target_name(self) -> tuple[str, str]:

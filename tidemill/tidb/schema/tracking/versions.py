@@ -42,6 +42,10 @@ class TableVersion:
         """Schema and table."""
         return self.schema, self.info.name
 
+    def named(self, name: tuple[str, str]) -> TableVersion:
+        """Return the same table under another schema and name."""
+        return self if name == self.name else replace(self, schema=name[0], info=replace(self.info, name=name[1]))
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

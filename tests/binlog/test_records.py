@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.binlog.recorded_rows import recorded_tables
-from tests.support.binlog.sample_rows import TEST, name, number, whole
+from tests.support.binlog.sample_rows import EXAMPLE_A, TEST, name, number, whole
 from tidemill.binlog import records
 from tidemill.binlog.messages import MutationType, TableMutation
 from tidemill.binlog.records import Record, joined, read_records
@@ -29,14 +29,7 @@ KEY = {n: record_key(50, n) for n in range(9)}
 
 
 def test_example_a_of_one_transaction_leaves_what_tikv_keeps() -> None:
-    mutation = TableMutation(
-        50,
-        inserted=(number(1) + name(b"a"), number(2) + name(b"b"), number(2) + name(b"c")),
-        updated=(whole(1, b"a") + whole(1, b"c"), whole(2, b"b") + whole(2, b"d")),
-        deleted=(whole(2, b"d"),),
-        sequence=(INSERT, INSERT, UPDATE, UPDATE, DELETE, INSERT),
-    )
-    assert read_records(TEST, mutation) == [Record(KEY[1], None, whole(1, b"c")), Record(KEY[2], None, name(b"c"))]
+    assert read_records(TEST, EXAMPLE_A) == [Record(KEY[1], None, whole(1, b"c")), Record(KEY[2], None, name(b"c"))]
 
 
 def test_a_key_that_changes_is_a_delete_and_an_insert() -> None:

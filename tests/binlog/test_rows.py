@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.binlog.sample_rows import TEST, name, number, whole
+from tests.support.binlog.sample_rows import EXAMPLE_A, TEST, name, number, whole
 from tidemill.binlog.messages import MutationType, TableMutation
 from tidemill.binlog.rows import RowChange, read_changes
 from tidemill.errors import MalformedRow
@@ -22,14 +22,7 @@ INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.
 
 
 def test_example_a_one_transaction_with_rows_inserted_updated_deleted_and_inserted_again() -> None:
-    mutation = TableMutation(
-        50,
-        inserted=(number(1) + name(b"a"), number(2) + name(b"b"), number(2) + name(b"c")),
-        updated=(whole(1, b"a") + whole(1, b"c"), whole(2, b"b") + whole(2, b"d")),
-        deleted=(whole(2, b"d"),),
-        sequence=(INSERT, INSERT, UPDATE, UPDATE, DELETE, INSERT),
-    )
-    assert [shown(change) for change in read_changes(TEST, mutation)] == [
+    assert [shown(change) for change in read_changes(TEST, EXAMPLE_A)] == [
         ("INSERT", None, (1, b"a")),
         ("INSERT", None, (2, b"b")),
         ("UPDATE", (1, b"a"), (1, b"c")),

@@ -118,7 +118,7 @@ def test_keys_sort_scroll_and_quit(address: str) -> None:
     terminal.type("n")
     by_name = terminal.until("items-avro", "audit", "by name", "\x1b[J")
     assert by_name.index("audit") < by_name.index("items-avro")
-    terminal.type("jjj")  # three at once are no key
+    terminal.type("jjj")  # read together, they are not a key
     terminal.resize(60, 20)
     os.kill(terminal.process.pid, 28)  # SIGWINCH
     terminal.until("by name", "CHECKPOINT LAG", "\x1b[J", without="SINK")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 
 from tests.support.changelog.logs import START, golden_log
 from tests.support.delivery.feeds import World
+from tests.support.delivery.messages import Sent, sent_into
 from tests.support.golden import ticdc
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
@@ -25,25 +24,12 @@ from tidemill.tidb.schema.events import DdlEvent
 PLAIN = "[[sink.dispatchers]]\nmatcher = ['*.*']\ntopic = '{schema}.{table}'\npartition = 'index-value'\n"
 ROUTED = PLAIN + "target-schema = '{schema}_x'\ntarget-table = '{table}_y'\n"
 
-Sent = tuple[str, int, dict[str, Any], Any]
-"""Topic, partition, the event's key, its value."""
-
 
 def deliver(log: Path, out: Path, toml: str) -> list[Sent]:
     config = parse_config(toml)
     sink = config.sink_uri(f"messages://{out}?protocol=open-protocol&partition-num=2&topic=rest")
     replay(str(log), Settings("test", sink, config, UTC))
-    return [sent for line in out.read_text().splitlines() for sent in _sent(json.loads(line))]
-
-
-def _sent(message: dict[str, Any]) -> Iterator[Sent]:
-    key, value = base64.b64decode(message["key"]), base64.b64decode(message["value"])
-    at, place = 8, 0
-    while at < len(key):
-        size, length = (int.from_bytes(data[i : i + 8], "big") for data, i in ((key, at), (value, place)))
-        head = json.loads(key[at + 8 : at + 8 + size])
-        yield message["topic"], message["partition"], head, json.loads(value[place + 8 : place + 8 + length]) if length else None
-        at, place = at + 8 + size, place + 8 + length
+    return sent_into(out)
 
 
 @pytest.mark.slow

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
-from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from tests.support.changelog.logs import START, golden_log
 from tests.support.delivery.feeds import World
+from tests.support.delivery.messages import Sent, sent_into
 from tests.support.golden import ticdc
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
@@ -23,30 +22,12 @@ from tidemill.rules.topics import TopicExpression
 TOPIC = TopicExpression("{schema}.{table}")
 
 
-class Sent(NamedTuple):
-    topic: str
-    partition: int
-    head: dict[str, Any]  # the event's key
-    body: dict[str, Any]
-
-
 def deliver(folder: Path, toml: str, partitions: int = 1) -> list[Sent]:
     log = golden_log(folder / "log")
     config = parse_config(toml)
     uri = f"messages://{folder / 'out'}?protocol=open-protocol&partition-num={partitions}&topic=rest"
     replay(str(log), Settings("test", config.sink_uri(uri), config, UTC))
-    return [sent for line in (folder / "out").read_text().splitlines() for sent in _sent(json.loads(line))]
-
-
-def _sent(message: dict[str, Any]) -> Iterator[Sent]:
-    key, value = base64.b64decode(message["key"]), base64.b64decode(message["value"])
-    at, place = 8, 0
-    while at < len(key):
-        size, length = (int.from_bytes(data[i : i + 8], "big") for data, i in ((key, at), (value, place)))
-        head = json.loads(key[at + 8 : at + 8 + size])
-        body = json.loads(value[place + 8 : place + 8 + length]) if length else {}
-        yield Sent(message["topic"], message["partition"], head, body)
-        at, place = at + 8 + size, place + 8 + length
+    return sent_into(folder / "out")
 
 
 def _ddls() -> list[dict[str, Any]]:

@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
-from tests.support.lake.lakes import deliver, eventful, expected, shown, version_of
+from tests.support.lake.lakes import Killed, deliver, eventful, expected, killed_at, shown, version_of
 from tests.support.lake.read_delta import log_of, rows_of
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks.base import no_fence_check
@@ -63,10 +62,6 @@ def test_a_change_table_has_every_image(tmp_path: Path) -> None:
     assert all(row["_start_ts"] < row["_commit_ts"] for row in found)
 
 
-class _Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 def _commits(lake: Path) -> list[tuple[str, int]]:
     """Table and resolved ts of each commit of rows."""
     found = []
@@ -83,25 +78,11 @@ def test_a_driver_killed_anywhere_delivers_once(tmp_path: Path, monkeypatch: pyt
     sql.run("BEGIN", "INSERT INTO a VALUES (1, 1), (2, 2)", "INSERT INTO b VALUES (1, 1)", "COMMIT", "RENAME TABLE a TO c", "DELETE FROM b")
     sql.run("INSERT INTO c VALUES (3, 3)")
     log, lake = sql.write(tmp_path / "log"), tmp_path / "lake"
-    steps = 0
-
-    def dying(real: Any) -> Any:
-        def step(*given: Any, **more: Any) -> Any:
-            nonlocal steps
-            steps += 1
-            if steps == kill_at + 1:
-                raise _Killed
-            return real(*given, **more)
-
-        return step
-
     with monkeypatch.context() as patch:
-        for name in ("shape", "merge", "rename", "empty", "version"):
-            patch.setattr(DeltaTables, name, dying(getattr(DeltaTables, name)))
-        for name in ("write", "create"):
-            patch.setattr(LocalStore, name, dying(getattr(LocalStore, name)))
+        of_tables = [(DeltaTables, name) for name in ("shape", "merge", "rename", "empty", "version")]
+        killed_at(patch, kill_at + 1, [*of_tables, (LocalStore, "write"), (LocalStore, "create")])
         patch.setattr("tidemill.sinks.lake.driver._AT_ONCE", 1)
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             deliver(log, f"delta://{lake}")
     resume(log, lake)
     end = read_head(LocalStore(lake)).resolved_ts

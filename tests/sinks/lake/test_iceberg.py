@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.runs import tidemill
-from tests.support.lake.lakes import deliver, eventful, expected, shown, version_of
+from tests.support.lake.lakes import Killed, deliver, eventful, expected, killed_at, shown, version_of
 from tidemill.config.lake import LakeOptions
 from tidemill.errors import SinkUnavailable
 from tidemill.sinks.base import no_fence_check
@@ -53,31 +53,15 @@ def test_tables_equal_the_upstreams_at_every_resolved_ts(tmp_path: Path, uri: st
     assert len(seen) > 20
 
 
-class _Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.mark.parametrize("kill_at", [1, 3, 5, 7])
 def test_a_driver_killed_between_commits_delivers_once(tmp_path: Path, uri: str, kill_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY, v INT)", "CREATE TABLE b (id INT PRIMARY KEY, v INT)")
     sql.run("BEGIN", "INSERT INTO a VALUES (1, 1), (2, 2)", "INSERT INTO b VALUES (1, 1)", "COMMIT", "RENAME TABLE a TO c", "DELETE FROM b")
     sql.run("INSERT INTO c VALUES (3, 3)", "TRUNCATE TABLE b", "DROP TABLE b")
-    log, steps = sql.write(tmp_path / "log"), 0
-
-    def dying(real: Any) -> Any:
-        def step(*given: Any, **more: Any) -> Any:
-            nonlocal steps
-            steps += 1
-            if steps == kill_at:
-                raise _Killed
-            return real(*given, **more)
-
-        return step
-
+    log = sql.write(tmp_path / "log")
     with monkeypatch.context() as patch:
-        for name in ("merge", "rename", "empty", "drop", "version"):
-            patch.setattr(IcebergTables, name, dying(getattr(IcebergTables, name)))
-        with pytest.raises(_Killed):
+        killed_at(patch, kill_at, [(IcebergTables, name) for name in ("merge", "rename", "empty", "drop", "version")])
+        with pytest.raises(Killed):
             deliver(log, uri)
     monkeypatch.setattr(LakeDriverSink, "_clear", lambda self: None)  # go on with what is there
     deliver(log, uri)

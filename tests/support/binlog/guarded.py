@@ -23,13 +23,13 @@ SMALL = 3
 """Changes that there is room for at first."""
 
 
-def hostile(rng: random.Random, data: bytes) -> bytes:
-    """Bytes with some of them changed, and with lengths that no field has."""
-    made = bytearray(mutated(rng, data) if rng.random() < 0.7 else data)
-    if rng.random() < 0.6:
+def hostile(rng: random.Random, data: bytes, changed: float = 0.7, lengthened: float = 0.6, cut: float = 0.1) -> bytes:
+    """Bytes with some of them changed, or with a length that no field has, or without their end: how often each is."""
+    made = bytearray(mutated(rng, data) if rng.random() < changed else data)
+    if rng.random() < lengthened:
         at = rng.randrange(len(made) + 1)
         made[at : at + rng.randrange(3)] = maximal_varint(rng)
-    return bytes(made[: rng.randrange(len(made) + 1)] if rng.random() < 0.1 else made)
+    return bytes(made[: rng.randrange(len(made) + 1)] if rng.random() < cut else made)
 
 
 class Room:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import hpack
 import numpy as np
 
+from tests.support.binlog import guarded
 from tests.support.rows.guard_pages import Guarded, guarded_array
-from tests.support.rows.mutation import mutated
-from tests.support.rows.random_rows import maximal_varint
 from tidemill.binlog.http2 import frames as F
 from tidemill.binlog.messages import Binlog, BinlogType, fake
 from tidemill.binlog.valuelog import frame
@@ -30,13 +30,7 @@ FIELDS = [
 ]  # fmt: skip
 
 
-def hostile(rng: random.Random, data: bytes) -> bytes:
-    """Bytes with some of them changed, or a length that nothing has, or without their end."""
-    made = bytearray(mutated(rng, data) if rng.random() < 0.6 else data)
-    if rng.random() < 0.4:
-        at = rng.randrange(len(made) + 1)
-        made[at : at + rng.randrange(3)] = maximal_varint(rng)
-    return bytes(made[: rng.randrange(len(made) + 1)] if rng.random() < 0.2 else made)
+hostile = partial(guarded.hostile, changed=0.6, lengthened=0.4, cut=0.2)
 
 
 def binlogs(rng: random.Random, count: int) -> Iterator[Binlog]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemill.binlog.messages import MutationType, TableMutation
 from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
 from tidemill.tidb.schema.model import TableInfo
 
@@ -25,3 +26,14 @@ def name(text: bytes) -> bytes:
 def whole(key: int, text: bytes) -> bytes:
     """The pairs of a row of which the key is a pair too."""
     return number(1) + number(key) + name(text)
+
+
+_INSERT, _UPDATE, _DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
+EXAMPLE_A = TableMutation(
+    50,
+    inserted=(number(1) + name(b"a"), number(2) + name(b"b"), number(2) + name(b"c")),
+    updated=(whole(1, b"a") + whole(1, b"c"), whole(2, b"b") + whole(2, b"d")),
+    deleted=(whole(2, b"d"),),
+    sequence=(_INSERT, _INSERT, _UPDATE, _UPDATE, _DELETE, _INSERT),
+)
+"""One transaction: insert (1,a), (2,b); update 1 to c, 2 to d; delete 2; insert (2,c)."""

@@ -1,8 +1,12 @@
-"""Messages made by hand, as an encoder would give them."""
+"""Messages made by hand, as an encoder would give them, and those of a file, event by event."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,3 +31,28 @@ def messages_of(items: Iterable[tuple[int, bytes | None, bytes | None]]) -> Mess
 def context(batch: int = 1, epoch: int = 1, item: int = 0, from_ts: int = 100, to_ts: int = 200, feed: str = "feed") -> BatchContext:
     """An attempt at a batch."""
     return BatchContext(feed, batch, epoch, from_ts, to_ts, item)
+
+
+class Sent(NamedTuple):
+    """An event of Open Protocol in a file of messages."""
+
+    topic: str
+    partition: int
+    head: dict[str, Any]  # the event's key
+    body: dict[str, Any]  # its value, empty without one
+
+
+def sent_into(file: Path) -> list[Sent]:
+    """The events that a `messages://` sink has written."""
+    return [sent for line in file.read_text().splitlines() for sent in _events(json.loads(line))]
+
+
+def _events(message: dict[str, Any]) -> Iterator[Sent]:
+    key, value = base64.b64decode(message["key"]), base64.b64decode(message["value"])
+    at, place = 8, 0
+    while at < len(key):
+        size, length = (int.from_bytes(data[i : i + 8], "big") for data, i in ((key, at), (value, place)))
+        head = json.loads(key[at + 8 : at + 8 + size])
+        body = json.loads(value[place + 8 : place + 8 + length]) if length else {}
+        yield Sent(message["topic"], message["partition"], head, body)
+        at, place = at + 8 + size, place + 8 + length

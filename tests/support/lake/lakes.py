@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from typing import Any
+
+import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.consumer.upstreams import history_of
@@ -89,3 +92,23 @@ def shown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _plain(value: Any) -> str:
     return value.astimezone(UTC).isoformat() if getattr(value, "tzinfo", None) is not None else repr(value)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def killed_at(patch: pytest.MonkeyPatch, step: int, methods: Iterable[tuple[type, str]]) -> None:
+    """Let the process end before the n-th call, from 1 on, of all these methods together."""
+    steps = itertools.count(1)
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **more: Any) -> Any:
+            if next(steps) == step:
+                raise Killed
+            return real(*given, **more)
+
+        return call
+
+    for owner, name in methods:
+        patch.setattr(owner, name, dying(getattr(owner, name)))

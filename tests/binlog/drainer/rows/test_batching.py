@@ -12,7 +12,7 @@ from tests.support.binlog.blocks import block
 from tests.support.binlog.drained import RecordedSchemas, history, recorded, with_fillers
 from tests.support.binlog.random_transactions import random_tables, random_transactions
 from tests.support.binlog.read_logs import LAYOUT, Added, Counting, GivenSchemas, Reference, added, both
-from tests.support.binlog.sample_rows import TEST, name, number, whole
+from tests.support.binlog.sample_rows import EXAMPLE_A, TEST, name, number, whole
 from tests.support.rows.mutation import mutated
 from tests.support.rows.random_rows import maximal_varint
 from tidemill.binlog.drainer.rows import batching
@@ -78,15 +78,7 @@ def transaction(mutation: TableMutation, ts: int = 5) -> Binlog:
 
 
 def test_example_a_leaves_what_tikv_keeps() -> None:
-    insert, update, delete = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
-    mutation = TableMutation(
-        50,
-        inserted=(number(1) + name(b"a"), number(2) + name(b"b"), number(2) + name(b"c")),
-        updated=(whole(1, b"a") + whole(1, b"c"), whole(2, b"b") + whole(2, b"d")),
-        deleted=(whole(2, b"d"),),
-        sequence=(insert, insert, update, update, delete, insert),
-    )
-    (changes, _), want = asyncio.run(both([TEST], [transaction(mutation)], Batcher()))
+    (changes, _), want = asyncio.run(both([TEST], [transaction(EXAMPLE_A)], Batcher()))
     assert changes == want[0]
     (table,) = changes.values()
     assert table.column("value").to_pylist() == [whole(1, b"c"), name(b"c")]

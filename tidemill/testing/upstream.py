@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,8 +32,10 @@ class Upstream:
 
     def __init__(self, folder: Path | str | None = None, *, seed: int = 1) -> None:
         """`folder`: for the change log; without it, a temporary one. `seed`: of what the cluster does at random, such as ids."""
-        self._temporary = tempfile.TemporaryDirectory(prefix="tidemill-upstream-") if folder is None else None
-        self.log = str(Path(folder or (self._temporary.name if self._temporary else ".")) / "log")
+        self._held = ExitStack()
+        if folder is None:
+            folder = self._held.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-upstream-"))
+        self.log = str(Path(folder) / "log")
         self._cluster = PlaygroundThread(seed)
         self._capture: Capture | None = None
         self._running: Future[None] | None = None
@@ -56,8 +59,7 @@ class Upstream:
             self._cluster.call(self._capture.stop)
             self._running.exception()
         self._cluster.__exit__(kind, error, trace)
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        self._held.close()
 
     @property
     def pd(self) -> str:

@@ -89,7 +89,7 @@ class Outlet:
         if entries:
             self._writing.write(entries)
         elif self._rows is not None:
-            self._rows.flush()  # what came before is downstream when this returns, also where nothing is left of what comes now
+            self._rows.flush()  # `write` promises that earlier rows are downstream, and no entry is left whose write would see to it
 
     def flush(self) -> None:
         """Return when all that was taken is kept downstream. Raises SinkError, OSError."""

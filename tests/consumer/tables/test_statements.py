@@ -9,11 +9,11 @@ import pytest
 from tests.support.schema.schemas import read_lines
 from tidemill.consumer.tables import statements as s
 from tidemill.consumer.tables.definitions import new_column
-from tidemill.consumer.tables.expressions import Evaluator
-from tidemill.consumer.tables.partitions import Locator
 from tidemill.consumer.tables.statements import effects
 from tidemill.consumer.tables.values import absent, conversion
 from tidemill.errors import MalformedRow, SchemaError
+from tidemill.rules.partitions import Locator
+from tidemill.rules.partitions.expressions import Evaluator
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import ColumnFlag
 

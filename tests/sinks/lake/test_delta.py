@@ -11,34 +11,27 @@ import pyarrow as pa
 import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
-from tests.support.lake.lakes import Killed, deliver, eventful, expected, killed_at, shown, version_of
+from tests.support.lake.lakes import Killed, assert_equal, deliver, eventful, expected, killed_at, resume, shown, version_of
 from tests.support.lake.read_delta import log_of, rows_of
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks.base import no_fence_check
 from tidemill.sinks.lake.base import Stamp
+from tidemill.sinks.lake.control import LakeControl
 from tidemill.sinks.lake.delta import DeltaTables
-from tidemill.sinks.lake.manifest import HEAD, manifest_at, read_head, read_manifest, times
+from tidemill.sinks.lake.manifest import HEAD, manifest_at, read_head, times
 from tidemill.sinks.lake.shapes import OP, lake_table
 from tidemill.sinks.storage.store import LocalStore
+from tidemill.tidb.schema.codes import Action
+from tidemill.tidb.schema.events import DdlEvent
 
 pytestmark = pytest.mark.slow
-
-
-def _assert_equal(lake: Path, sql: SqlLog, ts: int) -> int:
-    """The tables that a manifest names are the upstream's at its ts. Returns how many there are."""
-    truth = sql.tables_at(ts)
-    manifest = read_manifest(LocalStore(lake), ts)
-    for name, at in manifest.tables.items():
-        assert shown(rows_of(lake / at.place, at.version)) == expected(truth[name]), (name, ts)
-    assert all(name in manifest.tables for name, table in truth.items() if table.rows)
-    return len(manifest.tables)
 
 
 def test_tables_equal_the_upstreams_at_every_resolved_ts(tmp_path: Path) -> None:
     sql = eventful()
     log, lake = sql.write(tmp_path / "log", partitions=2), tmp_path / "lake"
     deliver(log, f"delta://{lake}?compact-every=2")
-    assert sum(_assert_equal(lake, sql, ts) for ts in times(LocalStore(lake))) > 30
+    assert sum(assert_equal(lake, sql, ts) for ts in times(LocalStore(lake))) > 30
     assert not [*(lake / ".tidemill" / "tries").iterdir()]
 
 
@@ -81,24 +74,15 @@ def test_a_driver_killed_anywhere_delivers_once(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         of_tables = [(DeltaTables, name) for name in ("shape", "merge", "rename", "empty", "version")]
         killed_at(patch, kill_at + 1, [*of_tables, (LocalStore, "write"), (LocalStore, "create")])
-        patch.setattr("tidemill.sinks.lake.driver._AT_ONCE", 1)
+        patch.setattr("tidemill.sinks.lake.driver.sink._AT_ONCE", 1)
         with pytest.raises(Killed):
             deliver(log, f"delta://{lake}")
-    resume(log, lake)
+    resume(log, f"delta://{lake}")
     end = read_head(LocalStore(lake)).resolved_ts
     for name, at in manifest_at(LocalStore(lake), None).tables.items():
         assert shown(rows_of(lake / at.place, at.version)) == expected(sql.tables_at(end)[name])
     commits = _commits(lake)
     assert len(commits) == len(set(commits))
-
-
-def resume(log: str, lake: Path) -> None:
-    """Deliver all of a log again, into what is there."""
-    from tidemill.sinks.lake.driver import LakeDriverSink
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LakeDriverSink, "_clear", lambda self: None)
-        deliver(log, f"delta://{lake}")
 
 
 def test_a_process_killed_before_the_commit_leaves_nothing_visible(tmp_path: Path) -> None:
@@ -115,7 +99,7 @@ deliver({log!r}, "delta://{lake}")
     assert subprocess.run([sys.executable, "-c", dying], cwd=Path(__file__).parents[3], check=False).returncode == -signal.SIGKILL
     assert [*(lake / ".tidemill/tries").rglob("*.part")]
     assert not (lake / HEAD).exists()
-    resume(log, lake)
+    resume(log, f"delta://{lake}")
     assert shown(rows_of(lake / "app/a")) == shown([{"id": 1}, {"id": 2}])
 
 
@@ -138,13 +122,10 @@ def test_a_second_drivers_commit_fails(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "app/a") == [{"id": 1}]
 
 
-def test_what_no_change_describes_is_refused(tmp_path: Path) -> None:
-    sql = SqlLog(
-        "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (5), PARTITION b VALUES LESS THAN (9))"
-    )
-    sql.run("INSERT INTO p VALUES (1), (7)", "ALTER TABLE p DROP PARTITION a")
-    with pytest.raises(SinkError, match="rows leave the table") as refused:
-        deliver(sql.write(tmp_path / "log"), f"delta://{tmp_path}/lake")
+def test_what_no_change_describes_is_refused() -> None:
+    event = DdlEvent(1, 1, 1, 1, 0, Action.FLASHBACK_CLUSTER, "", "", "", "", 0, "FLASHBACK CLUSTER TO TIMESTAMP '2024-01-01'", "", False)
+    with pytest.raises(SinkError, match="rows become those of an earlier time") as refused:
+        LakeControl(history=False).ddl_message(event)
     assert "event filter" in refused.value.hint
 
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.table import StaticTable
 
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.runs import tidemill
-from tests.support.lake.lakes import Killed, deliver, eventful, expected, killed_at, shown, version_of
+from tests.support.lake.lakes import Killed, deliver, eventful, expected, killed_at, rows_at, shown, version_of
 from tidemill.config.lake import LakeOptions
 from tidemill.errors import SinkUnavailable
 from tidemill.sinks.base import no_fence_check
 from tidemill.sinks.lake.base import Stamp
 from tidemill.sinks.lake.driver import LakeDriverSink
 from tidemill.sinks.lake.iceberg import IcebergTables, without
-from tidemill.sinks.lake.manifest import TableAt, manifest_at, read_manifest, times
+from tidemill.sinks.lake.manifest import manifest_at, read_manifest, times
 from tidemill.sinks.lake.shapes import OP, lake_table
 from tidemill.sinks.storage.store import LocalStore
 
@@ -31,13 +30,6 @@ def uri(tmp_path: Path) -> str:
     return f"iceberg://c/cdc?warehouse=file://{tmp_path}/lake&catalog-uri=sqlite:///{tmp_path}/catalog.db"
 
 
-def _rows(at: TableAt) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    if at.version >= 0:
-        rows = StaticTable.from_metadata(at.metadata).scan(snapshot_id=at.version).to_arrow().to_pylist()
-    return rows
-
-
 def test_tables_equal_the_upstreams_at_every_resolved_ts(tmp_path: Path, uri: str) -> None:
     sql, store = eventful(), LocalStore(tmp_path / "lake")
     deliver(sql.write(tmp_path / "log", partitions=2), f"{uri}&compact-every=2")
@@ -47,7 +39,7 @@ def test_tables_equal_the_upstreams_at_every_resolved_ts(tmp_path: Path, uri: st
         for name, at in read_manifest(store, ts).tables.items():
             place = at.place, at.version, at.metadata
             if place not in seen:
-                assert shown(_rows(at)) == expected(truth[name]), (name, ts)
+                assert shown(rows_at(tmp_path / "lake", at)) == expected(truth[name]), (name, ts)
                 assert at.place == f"cdc.{name[0]}.{name[1]}"
             seen.add(place)
     assert len(seen) > 20
@@ -66,7 +58,9 @@ def test_a_driver_killed_between_commits_delivers_once(tmp_path: Path, uri: str,
     monkeypatch.setattr(LakeDriverSink, "_clear", lambda self: None)  # go on with what is there
     deliver(log, uri)
     newest = manifest_at(LocalStore(tmp_path / "lake"), None)
-    assert {name: shown(_rows(at)) for name, at in newest.tables.items()} == {("app", "c"): expected(_at_end(sql, newest.resolved_ts))}
+    assert {name: shown(rows_at(tmp_path / "lake", at)) for name, at in newest.tables.items()} == {
+        ("app", "c"): expected(_at_end(sql, newest.resolved_ts))
+    }
 
 
 def _at_end(sql: SqlLog, ts: int) -> Any:
@@ -86,7 +80,7 @@ def test_a_second_drivers_commit_fails(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailable, match="another writer"):
         mine.merge("app.a", want, rows, Stamp("f", 5, 1, meanwhile))
     assert mine.delivered("app.a", "f") == 5
-    assert shown(_rows(mine.version("app", "a", 1, "app.a"))) == shown([{"id": 1}])
+    assert shown(rows_at(tmp_path / "lake", mine.version("app", "a", 1, "app.a"))) == shown([{"id": 1}])
 
 
 def test_a_change_table_grows(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +88,12 @@ def test_a_change_table_grows(tmp_path: Path, uri: str, capsys: pytest.CaptureFi
     sql.run("INSERT INTO t VALUES (1, 1)", "UPDATE t SET a = 2", "DELETE FROM t")
     deliver(sql.write(tmp_path / "log"), f"{uri}&mode=changes")
     at = manifest_at(LocalStore(tmp_path / "lake"), None).tables["app", "t"]
-    assert sorted(row["_change_type"] for row in _rows(at)) == ["delete", "insert", "update_postimage", "update_preimage"]
+    assert sorted(row["_change_type"] for row in rows_at(tmp_path / "lake", at)) == [
+        "delete",
+        "insert",
+        "update_postimage",
+        "update_preimage",
+    ]
     assert tidemill(capsys, "lake", "show", uri)[0] == 0
     assert "is for Delta tables" in tidemill(capsys, "lake", "vacuum", uri)[2]
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table import StaticTable
 
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.consumer.upstreams import history_of
+from tests.support.lake.read_delta import rows_of
 from tidemill.changefeed.replay import Delivered, replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.store.truth import TruthTable
 from tidemill.playground.workload.mixed import Options
+from tidemill.sinks.lake.driver import LakeDriverSink
+from tidemill.sinks.lake.manifest import TableAt, read_manifest
 from tidemill.sinks.lake.shapes import ROW_ID
+from tidemill.sinks.storage.store import LocalStore
 from tidemill.tidb.columns.forms import column_type
 from tidemill.tidb.columns.values import Unfit, typed_value
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -32,6 +38,33 @@ def deliver(log: str, uri: str, target_ts: int | None = None, toml: str = FORCED
     """Deliver a log."""
     config = parse_config(toml)
     return replay(log, Settings("test", config.sink_uri(uri), config, UTC), target_ts=target_ts)
+
+
+def resume(log: str, uri: str) -> None:
+    """Deliver all of a log again, into what is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LakeDriverSink, "_clear", lambda self: None)
+        deliver(log, uri)
+
+
+def rows_at(lake: Path, at: TableAt) -> list[dict[str, Any]]:
+    """The rows of a table at a version, by a reader that is not the writer."""
+    if not at.metadata:
+        return rows_of(lake / at.place, at.version)
+    rows: list[dict[str, Any]] = []
+    if at.version >= 0:
+        rows = StaticTable.from_metadata(at.metadata).scan(snapshot_id=at.version).to_arrow().to_pylist()
+    return rows
+
+
+def assert_equal(lake: Path, sql: SqlLog, ts: int) -> int:
+    """The tables that a manifest names are the upstream's at its ts. Returns how many there are."""
+    truth = sql.tables_at(ts)
+    manifest = read_manifest(LocalStore(lake), ts)
+    for name, at in manifest.tables.items():
+        assert shown(rows_at(lake, at)) == expected(truth[name]), (name, ts)
+    assert all(name in manifest.tables for name, table in truth.items() if table.rows)
+    return len(manifest.tables)
 
 
 def eventful() -> SqlLog:

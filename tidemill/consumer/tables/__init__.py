@@ -1,7 +1,6 @@
 """The upstream's tables, kept in SQLite from row events and the texts of DDLs.
 
 definitions, statements   the text of a DDL → its effects, as frozen objects
-partitions                the partition of a row
 values                    defaults, and conversions when a column's type changes
 catalog                   the description of each table
 sqlite                    the tables themselves, in an SQLite file (the only module here with IO)

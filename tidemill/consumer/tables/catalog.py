@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.consumer.tables.definitions import new_column
-from tidemill.consumer.tables.partitions import Definition, Method, Partitioning
 from tidemill.consumer.tables.statements import (
     FIRST,
     AddColumn,
@@ -26,6 +25,7 @@ from tidemill.consumer.tables.statements import (
 from tidemill.consumer.tables.values import absent, conversion
 from tidemill.protocols.open.codes import ColumnFlag as Shown
 from tidemill.protocols.open.events import Column
+from tidemill.rules.partitions import Definition, Method, Partitioning
 from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType

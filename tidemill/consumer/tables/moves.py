@@ -13,11 +13,11 @@ from tidemill.consumer.order.progress import STATE
 from tidemill.consumer.tables import statements as effect
 from tidemill.consumer.tables.buffer import Stored
 from tidemill.consumer.tables.catalog import Catalog, ColumnPlan, Source, Table, column_of_event, declared, fits
-from tidemill.consumer.tables.partitions import Locator
 from tidemill.consumer.tables.shapes import create_sql, from_stored, quoted, row_id, stored_name, to_stored
 from tidemill.consumer.tables.statements import Name
 from tidemill.errors import MalformedBytes, SchemaError, TidemillError
 from tidemill.protocols.open.events import Column
+from tidemill.rules.partitions import Locator
 from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.schema.model import ColumnInfo
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from tidemill.consumer.tables.definitions import Definitions
-from tidemill.consumer.tables.partitions import Definition, Method, Partitioning
+from tidemill.rules.partitions import Definition, Method, Partitioning
 from tidemill.tidb.ddltext import DdlSyntaxError, canonical_ddl
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.sql.lexer import Kind

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tidemill.errors import MalformedRow
 from tidemill.protocols.common.celltext import cell_text
 from tidemill.tidb.rows.cells import Cell, Family, cell, family
-from tidemill.tidb.rows.defaults import from_text, missing_plain
+from tidemill.tidb.rows.defaults import cell_from_text, missing_plain
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.types.members import enum_name, set_names
@@ -23,11 +23,6 @@ def absent(column: ColumnInfo) -> Cell:
     if plain == b"" and column.tp == MySQLType.STRING and column.is_binary and column.origin_default is None:
         plain = bytes(max(column.flen, 0))  # TiDB has this default in the column's description, but not in the DDL's text
     return None if plain is None else cell(column, plain, UTC)
-
-
-def cell_from_text(column: ColumnInfo, text: str) -> Cell:
-    """Return the cell of a value that is given as text. Raises ValueError, TypeError, ArithmeticError."""
-    return cell(column, from_text(column, text), UTC)
 
 
 def conversion(old: ColumnInfo, new: ColumnInfo) -> Callable[[Cell], Cell] | None:

@@ -166,8 +166,8 @@ class TableRouter:
         found = routed_ddl(event, self._routes) if self._routes else event
         if not self._lake:
             return found
-        before, after = (one and self._described(one) for one in (event.before, event.after))
-        return replace(found, before=before, after=after)
+        before, after, other = (one and self._described(one) for one in (event.before, event.after, event.other))
+        return replace(found, before=before, after=after, other=other)
 
     def ddl(self, event: DdlEvent) -> bool:
         """Whether a DDL is delivered: its table passes the filter before or after it, can be replicated, and no event filter ignores it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,11 +63,14 @@ class Tables(Protocol):
     def begin(self, place: str, want: LakeTable, stamp: Stamp) -> None:
         """Make the table, or take what is there for an earlier table of the name: without rows, with these columns."""
 
-    def merge(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
-        """Commit rows, each with OP, of which no two have one key."""
+    def merge(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp, *, of_interval: bool = True) -> None:
+        """Commit rows, each with OP, of which no two have one key. `of_interval`: they are the interval's, which is noted."""
 
     def append(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
         """Commit rows of a change table."""
+
+    def read(self, place: str, at: TableAt | None = None) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a version, None for the newest."""
 
     def empty(self, place: str, stamp: Stamp) -> None:
         """Take all rows out."""

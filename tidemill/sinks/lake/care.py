@@ -8,6 +8,7 @@ from typing import Any
 from tidemill.errors import SinkError
 from tidemill.sinks.lake.base import RESOLVED_TS, Tables
 from tidemill.sinks.lake.delta import DeltaTables, delta_errors
+from tidemill.sinks.lake.driver.dropped import DroppedTables
 from tidemill.sinks.lake.manifest import TableAt, file_of, manifest_at, read_head, read_manifest, times
 from tidemill.sinks.lake.open import lake_uri, store_of, tables_of
 from tidemill.sinks.storage.store import Store
@@ -85,6 +86,7 @@ def vacuumed(place: str, hours: float, *, dry_run: bool) -> tuple[int, int]:
         with delta_errors(tables.uri(one)):
             files += len(tables.newest(one).vacuum(int(hours), dry_run=dry_run, enforce_retention_duration=False))
     if not dry_run:
+        DroppedTables(store, tables).expire(int(limit_ms))
         for ts in older:
             store.delete(file_of(ts))
     return len(older), files

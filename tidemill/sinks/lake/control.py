@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import enum
 import json
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
-from tidemill.errors import SinkError
+from tidemill.errors import SchemaError, SinkError
 from tidemill.protocols.common.messages import KeyValue
-from tidemill.sinks.lake.shapes import LakeTable, lake_table
+from tidemill.rules.partitions import PartitionRows
+from tidemill.sinks.lake.shapes import LakeTable, is_keyless, lake_table
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -26,49 +29,65 @@ class Do(enum.Enum):
     RENAME = "rename"
     DROP = "drop"
     DROP_SCHEMA = "drop schema"  # all tables of it
+    RECOVER = "recover"  # a dropped or truncated table comes back with its rows
+    REMOVE = "remove"  # rows of partitions leave it
+    EXCHANGE = "exchange"  # rows of a partition change places with those of another table
 
 
 _REFUSED = {
-    Action.DROP_TABLE_PARTITION: "rows leave the table",
-    Action.TRUNCATE_TABLE_PARTITION: "rows leave the table",
-    Action.EXCHANGE_PARTITION: "rows move between two tables",
-    Action.RECOVER_TABLE: "rows come back",
-    Action.RECOVER_SCHEMA: "rows come back",
     Action.FLASHBACK_CLUSTER: "rows become those of an earlier time",
 }
-"""DDLs after which the rows differ, without a change for any of them."""
+"""DDLs after which the rows differ, without a change for any of them, and nothing in the lake says how."""
+
+_HINT = "Let an event filter ignore the DDL, or load the table again into an empty place."
+_PARTITIONS_GO = (Action.DROP_TABLE_PARTITION, Action.TRUNCATE_TABLE_PARTITION)
 
 
 @dataclass(frozen=True)
 class LakeDdl:
-    """One step. `old`: schema and table before a rename, or what is dropped. `table`: what the table is afterwards."""
+    """One step. `old`: schema and table before a rename, or what is dropped. `table`: what the table is afterwards.
+
+    `gone`: finds the rows that leave with their partitions. `other`: the table without partitions of an exchange, as it is afterwards.
+    """
 
     do: Do
     ts: int
     old: tuple[str, str]
     table: LakeTable | None
+    gone: PartitionRows | None = None
+    other: LakeTable | None = None
 
     def text(self) -> bytes:
         """Return the message."""
         found: dict[str, object] = {"do": self.do.value, "ts": self.ts, "old": self.old}
         if self.table is not None:
-            one, sink = self.table, pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, one.fields) as writer:
-                writer.write_batch(one.first)
-            found["table"] = [*one.name, one.table_id, one.keys, one.history]
-            found["first"] = base64.b64encode(sink.getvalue().to_pybytes()).decode()
+            found["table"] = _table_json(self.table)
+        if self.other is not None:
+            found["other"] = _table_json(self.other)
+        if self.gone is not None:  # the message is read in the process that makes it
+            found["gone"] = base64.b64encode(pickle.dumps(self.gone)).decode()
         return json.dumps(found).encode()
 
     @classmethod
     def parse(cls, text: bytes) -> LakeDdl:
         """Return what a message holds."""
         found = json.loads(text)
-        table = None
-        if "table" in found:
-            schema, name, table_id, keys, history = found["table"]
-            first = pa.ipc.open_stream(base64.b64decode(found["first"])).read_next_batch()
-            table = LakeTable(schema, name, table_id, first, tuple(keys), history)
-        return cls(Do(found["do"]), found["ts"], tuple(found["old"]), table)
+        table, other = (_table_of(found[name]) if name in found else None for name in ("table", "other"))
+        gone = pickle.loads(base64.b64decode(found["gone"])) if "gone" in found else None
+        return cls(Do(found["do"]), found["ts"], tuple(found["old"]), table, gone, other)
+
+
+def _table_json(table: LakeTable) -> list[object]:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.fields) as writer:
+        writer.write_batch(table.first)
+    return [*table.name, table.table_id, table.keys, table.history, base64.b64encode(sink.getvalue().to_pybytes()).decode()]
+
+
+def _table_of(found: list[Any]) -> LakeTable:
+    schema, name, table_id, keys, history, first = found
+    batch = pa.ipc.open_stream(base64.b64decode(first)).read_next_batch()
+    return LakeTable(schema, name, table_id, batch, tuple(keys), history)
 
 
 class LakeControl:
@@ -88,7 +107,7 @@ class LakeControl:
         if event.type in _REFUSED and not self._history:
             raise SinkError(
                 f"{event.schema}.{event.table}: {_REFUSED[Action(event.type)]} by a DDL, and no change says which: {event.query}",
-                hint="Let an event filter ignore the DDL, or load the table again into an empty place.",
+                hint=_HINT,
             )
         if event.type == Action.DROP_SCHEMA:
             return LakeDdl(Do.DROP_SCHEMA, event.ts, (event.schema, ""), None)
@@ -99,13 +118,37 @@ class LakeControl:
         table = lake_table(after, history=self._history)
         if event.type == Action.TRUNCATE_TABLE:
             return LakeDdl(Do.SHAPE if self._history else Do.EMPTY, event.ts, after.name, table)
+        if event.type == Action.RECOVER_TABLE and not self._history:
+            return LakeDdl(Do.RECOVER, event.ts, after.name, table)
         if before is None:
             return LakeDdl(Do.BEGIN, event.ts, after.name, table)
+        if event.type in _PARTITIONS_GO and not self._history:
+            return LakeDdl(Do.REMOVE, event.ts, after.name, table, _gone(event, before, after))
+        if event.type == Action.EXCHANGE_PARTITION and not self._history:
+            return self._exchange(event, before, after, table)
         return LakeDdl(Do.RENAME if _renamed(before, after) else Do.SHAPE, event.ts, before.name, table)
+
+    def _exchange(self, event: DdlEvent, before: TableVersion, after: TableVersion, table: LakeTable) -> LakeDdl:
+        other = event.other
+        if other is None or is_keyless(after):
+            why = "rows that only their hidden handles tell apart" if other is not None else "rows with a table that is not known here"
+            raise SinkError(f"{event.schema}.{event.table} exchanges {why}: {event.query}", hint=_HINT)
+        [taken] = set(before.physical_ids) - set(after.physical_ids)  # the other table has the partition's id afterwards
+        gone = _gone(event, before, after)
+        return LakeDdl(Do.EXCHANGE, event.ts, after.name, table, gone, replace(lake_table(other), table_id=taken))
 
     def resolved_message(self, ts: int) -> KeyValue | None:
         """None."""
         return None
+
+
+def _gone(event: DdlEvent, before: TableVersion, after: TableVersion) -> PartitionRows:
+    try:
+        return PartitionRows.gone(before.info, after.info)
+    except SchemaError as error:
+        raise SinkError(
+            f"{event.schema}.{event.table}: which rows lie in a partition cannot be told: {error.message}: {event.query}", hint=_HINT
+        ) from None
 
 
 def _renamed(before: TableVersion, after: TableVersion) -> bool:

@@ -170,15 +170,15 @@ class DeltaTables:
         else:
             self._replace(place, table, pa.RecordBatchReader.from_batches(want.fields, iter(())), stamp)
 
-    def merge(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
+    def merge(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp, *, of_interval: bool = True) -> None:
         table = self._known(place)
         if not table.get_add_actions().num_rows:
             kept = rows.filter(pc.equal(rows[OP], 0)).drop_columns([OP])
-            self._append(place, table, want, kept, stamp)
+            self._append(place, table, want, kept, stamp, of_interval=of_interval)
             return
         on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in want.keys)
         values = {quoted(name): f"s.{quoted(name)}" for name in want.fields.names}
-        with self._commit(place, stamp, rows=True) as given:
+        with self._commit(place, stamp, rows=of_interval) as given:
             merging = table.merge(rows, on, source_alias="s", target_alias="t", streamed_exec=False, **given)
             merging = merging.when_matched_update(values, predicate=f"s.{OP} = 0").when_matched_delete(f"s.{OP} = 1")
             merging.when_not_matched_insert(values, predicate=f"s.{OP} = 0").execute()
@@ -186,12 +186,17 @@ class DeltaTables:
     def append(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
         self._append(place, self._known(place), want, rows, stamp)
 
-    def _append(self, place: str, table: DeltaTable, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
+    def _append(self, place: str, table: DeltaTable, want: LakeTable, rows: pa.Table, stamp: Stamp, *, of_interval: bool = True) -> None:
         have = pa.schema(table.schema().to_arrow())
         columns = {name: rows[name] for name in rows.column_names}
         whole = pa.table([columns[one.name] if one.name in columns else pa.nulls(len(rows), one.type) for one in have], have.names)
-        with self._commit(place, stamp, rows=True) as given:
+        with self._commit(place, stamp, rows=of_interval) as given:
             write_deltalake(table, whole, mode="append", target_file_size=self._file_size, **given)
+
+    def read(self, place: str, at: TableAt | None = None) -> Iterator[pa.RecordBatch]:
+        table = self._known(place) if at is None else self.at(place, at.version)
+        with delta_errors(self.uri(place)):
+            yield from table.to_pyarrow_dataset().to_batches()
 
     def empty(self, place: str, stamp: Stamp) -> None:
         table = self._known(place)

@@ -219,7 +219,7 @@ class IcebergTables:
                 for file in files:
                     update.append_data_file(file)
 
-    def merge(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
+    def merge(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp, *, of_interval: bool = True) -> None:
         table = self._table(place)
         fresh = self._fitted(table, rows.filter(pc.equal(rows[OP], 0)).drop_columns([OP]))
         touched, kept = [], []
@@ -229,7 +229,7 @@ class IcebergTables:
             if len(after) < len(before):
                 touched.append(task)
                 kept.append(self._fitted(table, after))
-        with self._commit(place, table, stamp, rows=True) as transaction:
+        with self._commit(place, table, stamp, rows=of_interval) as transaction:
             if touched or len(fresh):
                 self._overwrite(transaction, table, touched, pa.concat_tables([*kept, fresh]), stamp)
 
@@ -254,6 +254,15 @@ class IcebergTables:
         with self._commit(place, table, stamp, rows=True) as transaction:
             if len(rows):
                 transaction.append(self._fitted(table, rows), snapshot_properties=stamp.metadata)
+
+    def read(self, place: str, at: TableAt | None = None) -> Iterator[pa.RecordBatch]:
+        with iceberg_errors(self._what(place)):
+            table = self._table(place) if at is None else self._static(at)
+            for task in self._tasks(table) if at is None or at.version != _NO_SNAPSHOT else ():
+                yield from self._rows(table, [task]).to_batches()
+
+    def _static(self, at: TableAt) -> Any:
+        return StaticTable.from_metadata(at.metadata, dict(self._catalog.properties))
 
     def empty(self, place: str, stamp: Stamp) -> None:
         table = self._table(place)
@@ -302,7 +311,7 @@ class IcebergTables:
 
     def files(self, at: TableAt) -> TableFiles:
         with iceberg_errors(self._what(at.place)):
-            table = StaticTable.from_metadata(at.metadata, dict(self._catalog.properties))
+            table = self._static(at)
             tasks = [] if at.version == _NO_SNAPSHOT else [*table.scan(snapshot_id=at.version).plan_files()]
             sizes = {task.file.file_path: task.file.file_size_in_bytes for task in tasks}
             rows = sum(task.file.record_count for task in tasks)

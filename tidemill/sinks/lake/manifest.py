@@ -40,6 +40,18 @@ class TableAt:
     version: int
     metadata: str = ""
 
+    @classmethod
+    def of(cls, found: statefile.Fields) -> TableAt:
+        """Return what a file says of a table. Raises SinkError naming the file."""
+        return cls(
+            found.text("schema"),
+            found.text("table"),
+            found.integer("table_id"),
+            found.text("place"),
+            found.integer("version", -1, 1 << 63),
+            found.text("metadata", default=""),
+        )
+
     @property
     def name(self) -> Name:
         """Schema and table."""
@@ -65,17 +77,7 @@ class Manifest:
     def from_json(cls, data: bytes, where: str) -> Manifest:
         """Raises SinkError naming the file."""
         found = statefile.read(data, where, NOTE)
-        tables = [
-            TableAt(
-                one.text("schema"),
-                one.text("table"),
-                one.integer("table_id"),
-                one.text("place"),
-                one.integer("version", -1, 1 << 63),
-                one.text("metadata", default=""),
-            )
-            for one in found.parts("tables")
-        ]
+        tables = [TableAt.of(one) for one in found.parts("tables")]
         return cls(
             found.integer("resolved_ts"),
             found.integer("epoch", 0, 1 << 62),

@@ -8,11 +8,12 @@ TiDB 2.1 kept it in the server's zone; nothing records which zone that was, so i
 from __future__ import annotations
 
 import json
+from datetime import UTC
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from tidemill.errors import MalformedRow
-from tidemill.tidb.rows.cells import Family, Plain, family
+from tidemill.tidb.rows.cells import Cell, Family, Plain, cell, family
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.types.decimals import round_decimal
@@ -58,6 +59,11 @@ def zero_plain(column: ColumnInfo) -> Plain:
             return _JSON_NULL
         case Family.VECTOR:
             return encode_vector(())
+
+
+def cell_from_text(column: ColumnInfo, text: str) -> Cell:
+    """Return the cell of a value that is given as text. Raises ValueError, TypeError, ArithmeticError."""
+    return cell(column, from_text(column, text), UTC)
 
 
 def from_text(column: ColumnInfo, default: Any) -> Plain:

@@ -88,7 +88,7 @@ class _Pieces:
                 number = values[0]
                 found = abs(int(number)) % len(self._ids) if isinstance(number, int) else 0
             case PartitionType.KEY:
-                data = b"\0".join(b"" if v is None else text_of(v).encode() for v in values)
+                data = b"".join(b"\0" if v is None else text_of(v).encode() for v in values)
                 found = zlib.crc32(data) % len(self._ids)
             case _:
                 found = 0

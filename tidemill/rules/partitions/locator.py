@@ -1,7 +1,7 @@
 """The partition of a row, by the rules of RANGE, LIST, HASH and KEY.
 
-Messages do not name partitions, and the physical ids in Open Protocol change without a message when partitions are reorganised. So a DDL
-that empties or exchanges a partition is applied to the rows that fit the partition's definition.
+Neither messages nor tables of a lake say in which partition a row lies, and physical ids change without a message when partitions are
+reorganised. So a DDL that empties or exchanges a partition is applied to the rows that fit the partition's definition.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
-from tidemill.consumer.tables.expressions import Evaluator, Value
-from tidemill.consumer.tables.values import cell_from_text
 from tidemill.errors import SchemaError
 from tidemill.protocols.common.celltext import cell_text
+from tidemill.rules.partitions.expressions import Evaluator, Value
 from tidemill.tidb.names import folded
 from tidemill.tidb.rows.cells import Cell
-from tidemill.tidb.schema.model import ColumnInfo
+from tidemill.tidb.rows.defaults import cell_from_text
+from tidemill.tidb.schema.codes import PartitionType
+from tidemill.tidb.schema.model import ColumnInfo, PartitionDefinition, PartitionInfo
 
 MAXVALUE = "MAXVALUE"
 
@@ -49,6 +50,14 @@ class Partitioning:
     columns: tuple[str, ...]
     definitions: tuple[Definition, ...]
 
+    @classmethod
+    def of(cls, info: PartitionInfo) -> Partitioning:
+        """Return how a table is partitioned, from its description. Raises SchemaError for a kind that has no rule here."""
+        method = _METHODS.get(info.type)
+        if method is None:
+            raise SchemaError(f"it is partitioned by {getattr(info.type, 'name', info.type)}, for which there is no rule")
+        return cls(method, info.expr, info.columns, tuple(map(_definition, info.definitions)))
+
     def renamed(self, old: str, new: str) -> Partitioning:
         """Return the partitioning after a column is renamed. TiDB refuses to rename a column that an expression uses."""
         columns = tuple(new if folded(c) == folded(old) else c for c in self.columns)
@@ -71,6 +80,19 @@ class Partitioning:
         return self.replaced((*map(Definition, names), *(Definition(f"p{i}") for i in range(len(names), count))))
 
 
+_METHODS: dict[int, Method] = {
+    PartitionType.RANGE: Method.RANGE,
+    PartitionType.LIST: Method.LIST,
+    PartitionType.HASH: Method.HASH,
+    PartitionType.KEY: Method.KEY,
+}
+_DEFAULT = ("DEFAULT",)
+
+
+def _definition(stored: PartitionDefinition) -> Definition:
+    return Definition(stored.name, stored.less_than, stored.in_values, is_default=_DEFAULT in stored.in_values)
+
+
 class Locator:
     """Finds the partition of a row. Raises SchemaError for a partitioning that is not supported."""
 
@@ -86,8 +108,13 @@ class Locator:
             raise SchemaError(f"it is partitioned by a column {error} that it does not have") from None
         self._evaluator = Evaluator(partitioning.expression, zone) if partitioning.expression else None
         self._bounds = [self._row(d.less_than) for d in self._definitions] if self._method is Method.RANGE else []
-        self._members = [{self._row(v) for v in d.values if v != ("DEFAULT",)} for d in self._definitions]
+        self._members = [{self._row(v) for v in d.values if v != _DEFAULT} for d in self._definitions]
         self._default = next((d.name for d in self._definitions if d.is_default), None)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Lower-case names of the columns that decide."""
+        return self._evaluator.columns if self._evaluator is not None else frozenset(folded(column.name) for column in self._columns)
 
     def find(self, row: Mapping[str, Cell]) -> str | None:
         """Return the name of the partition, or None if no partition takes the row. `row` has cells by lower-case column name."""

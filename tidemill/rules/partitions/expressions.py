@@ -26,9 +26,15 @@ class Evaluator:
     def __init__(self, text: str, zone: tzinfo = UTC) -> None:
         self._cursor = Cursor(text, SqlMode(0), "", "")
         self._text, self._zone = text, zone
+        self._columns: set[str] = set()
         self._node = self._sum()
         if not self._cursor.at_end():
             raise self._unknown()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Lower-case names of the columns in it."""
+        return frozenset(self._columns)
 
     def value(self, row: Mapping[str, Cell]) -> Value:
         """Return the value for a row, given as cells by lower-case column name. It is NULL if an operand is."""
@@ -74,7 +80,9 @@ class Evaluator:
         if cursor.peek().upper == "(" and token.kind in (Kind.WORD, Kind.NAME):
             return self._function(cursor.next().text.upper())
         if cursor.at_identifier():
-            return _column([cursor.identifier(), *(cursor.identifier() for _ in iter(lambda: cursor.accept("."), False))][-1])
+            name = [cursor.identifier(), *(cursor.identifier() for _ in iter(lambda: cursor.accept("."), False))][-1]
+            self._columns.add(folded(name))
+            return _column(name)
         raise self._unknown()
 
     def _function(self, name: str) -> Node:

@@ -30,6 +30,8 @@ from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, Target
 from tidemill.sinks.lake.base import Stamp
 from tidemill.sinks.lake.control import Do, LakeDdl
+from tidemill.sinks.lake.driver.dropped import DroppedTables
+from tidemill.sinks.lake.driver.partitions import PartitionMoves
 from tidemill.sinks.lake.manifest import FOLDER, Head, Manifest, Name, TableAt, read_head, read_manifest, write_head, write_manifest
 from tidemill.sinks.lake.net import last_of_each
 from tidemill.sinks.lake.open import store_of, tables_of
@@ -53,8 +55,10 @@ class LakeDriverSink:
         self._uri, self._lake, self._fresh = uri, uri.lake, fresh
         self._store = store_of(uri)
         self._tables = tables_of(uri, self._store)
+        self._moves, self._dropped = PartitionMoves(self._store, self._tables), DroppedTables(self._store, self._tables)
         self._history = uri.lake.mode is LakeMode.CHANGES
         self._placed: dict[str, LakeTable] = {}  # by topic
+        self._new: list[LakeTable] = []  # placed since the last batch
         self._newest: dict[int, str] = {}  # topic by table id
         self._now: dict[Name, TableAt] = {}
         self._head: Head | None = None
@@ -71,6 +75,7 @@ class LakeDriverSink:
             self._placed.pop(old or "", None)
             self._newest[version.table_id] = topic
             self._placed[topic] = table
+            self._new.append(table)
         return topic
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
@@ -103,6 +108,8 @@ class LakeDriverSink:
         for table in read_manifest(self._store, read_head(self._store).manifest).tables.values():
             self._tables.clear(table.place)
         self._store.clear(FOLDER)
+        self._moves.forget()
+        self._dropped.forget()
         self._store.delete(_DDLS)
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
@@ -117,7 +124,8 @@ class LakeDriverSink:
         assert head is not None, "begin_batch comes first"
         if ctx.to_ts > head.resolved_ts:
             stamp = Stamp(ctx.feed, ctx.to_ts, ctx.epoch, ctx.check_fence)
-            changed = self._commit_rows(ctx, stamp)
+            changed = self._bring_back(stamp)
+            changed = self._commit_rows(ctx, stamp) or changed
             changed = self._do_ddls(stamp) or changed
             self._head = self._publish(head, changed, stamp)
         self._ddls.clear()
@@ -133,6 +141,18 @@ class LakeDriverSink:
         found = Head(max(stamp.resolved_ts, head.resolved_ts), manifest, stamp.epoch)
         write_head(self._store, found)
         return found
+
+    def _bring_back(self, stamp: Stamp) -> bool:
+        """Restore the tables that FLASHBACK DATABASE brought back: no DDL tells of them. Returns whether there were any."""
+        there = {at.table_id for at in self._now.values()}
+        back = [table for table in self._new if not table.history and table.table_id not in there and self._dropped.has(table.table_id)]
+        for table in back:
+            place = self._place_of(table)
+            if self._tables.delivered(place, stamp.changefeed) < stamp.resolved_ts:  # else an attempt before this one has done it
+                self._dropped.restore(place, table, stamp)
+            self._now[table.name] = self._tables.version(*table.name, table.table_id, place)
+        self._new.clear()
+        return bool(back)
 
     # Rows
 
@@ -205,6 +225,8 @@ class LakeDriverSink:
             self._do(ddl, stamp, again=number <= done)
             if number > done:
                 self._store.write(_DDLS, json.dumps({"format": 1, "ts": stamp.resolved_ts, "done": number}).encode())
+                if ddl.do is Do.EXCHANGE:
+                    self._moves.forget()
         return bool(self._ddls)
 
     def _done(self, ts: int) -> int:
@@ -229,24 +251,46 @@ class LakeDriverSink:
         place = self._tables.place(*table.name) if ddl.do is Do.RENAME else self._place_of(table)
         if not again:
             match ddl.do:
+                case Do.REMOVE:
+                    self._tables.shape(place, table, stamp)
+                    self._moves.remove(place, table, ddl.gone, stamp)
+                case Do.EXCHANGE:
+                    self._exchange(place, ddl, stamp)
+                case Do.RECOVER:
+                    self._dropped.restore(place, table, stamp)
                 case Do.BEGIN if not table.history:
                     self._tables.begin(place, table, stamp)
                 case Do.RENAME if before is not None:
                     self._tables.rename(before.place, place, table, stamp)
                 case Do.EMPTY:
+                    if before is not None:
+                        self._dropped.note(before, stamp)
                     self._tables.shape(place, table, stamp)
                     self._tables.empty(place, stamp)
                 case _:
                     self._tables.shape(place, table, stamp)
         if ddl.do is Do.RENAME:
             self._now.pop(ddl.old, None)
-        self._now[table.name] = self._tables.version(*table.name, table.table_id, place)
+        for one, at in ((table, place), *([(ddl.other, self._place_of(ddl.other))] if ddl.other is not None else [])):
+            self._now[one.name] = self._tables.version(*one.name, one.table_id, at)
+
+    def _exchange(self, place: str, ddl: LakeDdl, stamp: Stamp) -> None:
+        table, other = ddl.table, ddl.other
+        assert table is not None
+        assert other is not None
+        if other.name not in self._now:
+            raise SinkError(
+                f"{table} exchanges a partition with {other}, which is not in {self._store}",
+                hint="Deliver both tables, or let an event filter ignore the DDL and load the table again into an empty place.",
+            )
+        self._moves.exchange((place, table), (self._place_of(other), other), ddl.gone, stamp)
 
     def _drop(self, name: Name, stamp: Stamp, *, again: bool) -> None:
         known = self._now.get(name)
         if known is None or self._history:
             return
         if not again:
+            self._dropped.note(known, stamp)
             self._tables.drop(known.place, stamp)
         del self._now[name]
 

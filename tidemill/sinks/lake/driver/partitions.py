@@ -1,0 +1,105 @@
+"""DDLs by which rows leave a table, or change places with those of another, without a change for any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.errors import SchemaError, SinkError
+from tidemill.rules.partitions import PartitionRows
+from tidemill.sinks.lake.base import Stamp, Tables
+from tidemill.sinks.lake.net import last_of_each
+from tidemill.sinks.lake.shapes import OP, LakeTable
+from tidemill.sinks.storage import paths
+from tidemill.sinks.storage.store import Store
+
+_EXCHANGE = f"{paths.FOLDER}/exchange"
+
+
+class PartitionMoves:
+    """Does them. A place is where a table lies, see `Tables`."""
+
+    def __init__(self, store: Store, tables: Tables) -> None:
+        self._store, self._tables = store, tables
+
+    def remove(self, place: str, table: LakeTable, gone: PartitionRows | None, stamp: Stamp) -> None:
+        """Take out the rows of partitions. Raises SinkError."""
+        keys = self._lying(place, table, gone, table.keys)
+        if len(keys):
+            others = [one for one in table.fields if one.name not in table.keys]
+            columns = [*keys.columns, *(pa.nulls(len(keys), one.type) for one in others), _marks(len(keys), 1)]
+            rows = pa.table(columns, [*keys.column_names, *(one.name for one in others), OP])
+            self._tables.merge(place, table, rows, stamp, of_interval=False)
+
+    def exchange(self, inside: tuple[str, LakeTable], outside: tuple[str, LakeTable], gone: PartitionRows | None, stamp: Stamp) -> None:
+        """Let the rows of a partition and all of another table change places. Each side: its place and the table. Raises SinkError.
+
+        Both sides are staged before the first commit: after a crash between the two commits, the tables do not show any more what goes
+        where.
+        """
+        (place, table), (there, other) = inside, outside
+        leaving = self._staged("leaving", lambda: self._lying(place, table, gone, None))
+        coming = self._staged("coming", lambda: _whole(self._tables.read(there)))
+        if len(coming) and not pc.all(_mask(table, gone, coming)).as_py():
+            raise SinkError(
+                f"{table} exchanges a partition with {other}, some of whose rows do not belong into it",
+                hint="Let an event filter ignore the DDL, and load both tables again into an empty place.",
+            )
+        self._tables.merge(place, table, _exchanged(leaving, coming, table), stamp, of_interval=False)
+        self._tables.merge(there, other, _exchanged(coming, leaving, other), stamp, of_interval=False)
+
+    def forget(self) -> None:
+        """Remove what was staged: the exchange is done."""
+        self._store.clear(_EXCHANGE)
+
+    def _staged(self, side: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """Return the rows that were staged, or make and stage them."""
+        name = f"{_EXCHANGE}/{side}"
+        data = self._store.read(name)
+        if data is not None:
+            return pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        rows, sink = make(), pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        self._store.write(name, sink.getvalue().to_pybytes())
+        return rows
+
+    def _lying(self, place: str, table: LakeTable, gone: PartitionRows | None, columns: Sequence[str] | None) -> pa.Table:
+        """Return the rows that lie in the partitions. `columns`: some of their columns, None for all."""
+        pieces = []
+        for batch in self._tables.read(place):
+            rows = pa.Table.from_batches([batch])
+            found = rows.filter(_mask(table, gone, rows))
+            if len(found):
+                pieces.append(found if columns is None else found.select(list(columns)))
+        return pa.concat_tables(pieces) if pieces else pa.table({})
+
+
+def _mask(table: LakeTable, gone: PartitionRows | None, rows: pa.Table) -> pa.Array:
+    assert gone is not None
+    try:
+        return gone.mask(rows)
+    except SchemaError as error:
+        raise SinkError(f"{table}: which rows lie in a partition cannot be told: {error.message}", hint=error.hint) from None
+
+
+def _marks(count: int, op: int) -> pa.Array:
+    return pa.array(np.full(count, op, np.int8))
+
+
+def _whole(batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    found = [*batches]
+    return pa.Table.from_batches(found) if found else pa.table({})
+
+
+def _exchanged(gone: pa.Table, coming: pa.Table, table: LakeTable) -> pa.Table:
+    """Return what takes some rows out of a table and puts others in, as rows with OP."""
+    names = table.fields.names
+    pieces = [pa.table([*table.first.slice(1).columns, _marks(0, 0)], [*names, OP])]
+    for rows, op in ((gone, 1), (coming, 0)):
+        if len(rows):
+            pieces.append(pa.table([*(rows[one.name].cast(one.type) for one in table.fields), _marks(len(rows), op)], [*names, OP]))
+    return last_of_each(pa.concat_tables(pieces), table.keys)

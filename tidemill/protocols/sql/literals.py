@@ -4,7 +4,7 @@ set utf8mb4 and time zone +00:00.
 | type | literal |
 |---|---|
 | integers, YEAR, BIT, DECIMAL | the number |
-| ENUM, SET | the number of the element, the bits of the elements; `0/*0*/` for the ENUM value that is no element |
+| ENUM, SET | the number of the element, the bits of the elements; `0/*0*/` for the ENUM value that is not an element |
 | FLOAT, DOUBLE | shortest digits, with an exponent where they are large or small |
 | times, JSON, VECTOR | text |
 | strings | text, with `'`, backslash, CR and LF escaped |

@@ -30,7 +30,7 @@ from tidemill.process.ports import free_ports
 
 RUNNING = "/otter/canal/destinations/d/running"
 SESSION_S = 2.0
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 LIVING: list[ServerProcess] = []
 """What the tests have started."""
 

@@ -10,10 +10,12 @@ if [ ! -f "$checker" ]; then
 fi
 failed=0
 summaries=()
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
 for protocol in "$@"; do
-  lines=$(.venv/bin/python "$checker" "$MATERIAL/golden/ticdc" --tidemill "$PWD/.venv/bin/tidemill" --protocol "$protocol" 2>&1) || failed=1
-  printf '%s\n' "$lines"
-  summaries+=("$(printf '%s\n' "$lines" | tail -n 1)")
+  # A line for each run as it ends: a protocol takes minutes.
+  .venv/bin/python "$checker" "$MATERIAL/golden/ticdc" --tidemill "$PWD/.venv/bin/tidemill" --protocol "$protocol" 2>&1 | tee "$said" || failed=1
+  summaries+=("$(tail -n 1 "$said")")
 done
 printf '\n%s' "${summaries[@]}"
 echo

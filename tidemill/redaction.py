@@ -75,7 +75,7 @@ _PORT = re.compile(r"[0-9]{1,5}(?=[/?,:\s]|$)")
 _PLACE_END = re.compile(r"\s|\?(?=[\w-]+=)")
 _NO_SCHEME = re.compile(rf"{_WORD}[\w.+-]{{1,128}}:(?!//|[0-9]{{1,5}}(?:[/?,:\s]|$))")
 _HOST_AT = re.compile(r"@(?=[\w\[])(?!(?:[0-9]{15,20}|COMMIT_TS)(?![\w.]))")
-"""A TSO is no host: --skip-row's DATABASE.TABLE:KEY@COMMIT_TS."""
+"""A TSO is not a host: --skip-row's DATABASE.TABLE:KEY@COMMIT_TS."""
 
 
 def redact(text: str) -> str:

@@ -45,7 +45,7 @@ def describe(ts: int) -> str:
 def parse(text: str, now: int | None = None) -> int:
     """Parse a ts given by a user: a TSO number, RFC 3339, `now`, or a distance from now such as `-2h` (units ms s m h d).
 
-    `now` is the cluster's TSO, needed for `now` and distances. A number below 2^40 is rejected: it is no TSO, but looks like seconds or
+    `now` is the cluster's TSO, needed for `now` and distances. A number below 2^40 is rejected: it is not a TSO, but looks like seconds or
     milliseconds.
 
     Raises ConfigError.

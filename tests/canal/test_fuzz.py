@@ -145,7 +145,7 @@ def test_client() -> None:
     for round_ in range(150 * SCALE):
         rng = random.Random(f"client {round_}")
         conversation = ClientConversation(limit)
-        with suppress(TidemillError, ValueError):  # ValueError: what a recorded client sent is no request
+        with suppress(TidemillError, ValueError):  # ValueError: what a recorded client sent is not a request
             for _, direction, data in rng.choice(recorded())["events"]:
                 if direction == "c2s":
                     if conversation.state is not ClientState.NEW:

@@ -17,6 +17,7 @@ BANNED = {
     r"so it is with": "the same holds for",
     r"in the same breath": "right after",
     r"thereof|wherein|whereupon": "of it, in which, and then",
+    r"(?<!there )(?:is|are) no (?!longer|more|one)": "is not a",
     r"as it were|so to speak": "(leave it out)",
     r"(?:an?|the|next|last|each|failed|new|single) tr(?:y|ies)(?! to)": "attempt",
 }

@@ -65,7 +65,7 @@ def test_typed_columns_of_packets_and_of_entries(session: Any) -> None:
 
 
 def test_what_cannot_be_read(session: Any) -> None:
-    with pytest.raises(PythonException, match="message 1 of the batch: Canal packet: 3 bytes that are no Packet"):
+    with pytest.raises(PythonException, match="message 1 of the batch: Canal packet: 3 bytes that cannot be read as Packet"):
         events_of(session, [packet([]), b"\xff\xff\xff"])
     with pytest.raises(ValueError, match=r"schema\.name"):
         from_canal("value", table="t")

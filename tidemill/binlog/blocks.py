@@ -92,7 +92,7 @@ def _plain(message: bytes) -> bytes:
     try:
         binlog = read_binlog(pump_pb2.PullBinlogResp.FromString(message).entity.payload)
     except DecodeError as error:
-        raise MalformedMessage(f"{len(message)} bytes are no PullBinlogResp: {error}") from None
+        raise MalformedMessage(f"{len(message)} bytes are not a PullBinlogResp: {error}") from None
     return pump_pb2.PullBinlogResp(entity=pump_pb2.Entity(payload=binlog.encode())).SerializeToString()
 
 

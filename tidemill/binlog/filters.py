@@ -28,7 +28,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(text, re.IGNORECASE)
     except re.error as error:
-        raise ConfigError(f"the filter {pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(f"the filter {pattern!r} is not a regular expression: {error}") from None
 
 
 class Filter:

@@ -100,7 +100,7 @@ def _parsed(payload: bytes) -> binlog_pb2.Binlog:
     try:
         message.ParseFromString(payload)
     except DecodeError as error:
-        raise MalformedMessage(f"{len(payload)} bytes are no binlog: {error}") from None
+        raise MalformedMessage(f"{len(payload)} bytes are not a binlog: {error}") from None
     if not message.HasField("tp") or message.tp > BinlogType.ROLLBACK:
         raise MalformedMessage(f"a binlog of {len(payload)} bytes has no type that is known")
     if message.start_ts < 0 or message.commit_ts < 0 or not message.HasField("start_ts"):
@@ -153,7 +153,7 @@ def read_prewritten(value: bytes) -> Prewritten:
     try:
         message.ParseFromString(value)
     except DecodeError as error:
-        raise MalformedMessage(f"{len(value)} bytes are no PrewriteValue: {error}") from None
+        raise MalformedMessage(f"{len(value)} bytes are not a PrewriteValue: {error}") from None
     return Prewritten(message.schema_version, tuple(_mutation(one) for one in message.mutations))
 
 

@@ -110,7 +110,7 @@ def read_node(value: bytes) -> Node:
     try:
         found = json.loads(value)
         if not isinstance(found, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
         labels = (found.get("label") or {}).get("labels")
         return Node(
             _text(found, "nodeId"), _text(found, "host"), NodeState(_text(found, "state")), bool(found.get("isAlive", False)),

@@ -1,7 +1,7 @@
 """The bytes of Pump's value log, as TiDB-Binlog writes them: records, and the end of a finished file. No IO.
 
 A record is a magic u32, the payload's length u64, the payload's CRC-32C u32, the payload; all little-endian. A finished file ends with its
-greatest ts i64 and another magic u32. What was being written when a machine died is no whole record; such bytes are skipped.
+greatest ts i64 and another magic u32. What was being written when a machine died is not a whole record; such bytes are skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Bytes that are no record. `torn`: the file ends in the middle of one."""
+    """Bytes that are not a record. `torn`: the file ends in the middle of one."""
 
     offset: int
     size: int
@@ -106,7 +106,7 @@ def _next_magic(data: bytes | memoryview, at: int, size: int) -> int:
         if found >= 0:
             return at + found
         if at + len(part) >= size:
-            tail = size - END.size  # the end of a finished file is no garbage
+            tail = size - END.size  # the end of a finished file is not garbage
             return tail if tail >= at and end_of(bytes(data[tail:size])) is not None else size
         at += _STEP
     return size

@@ -117,7 +117,7 @@ class StoredTables:
             query = found["Query"]
             ddl = DdlMessage(found["TableVersion"], found["Schema"], found["Table"], query, found["Type"]) if query else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MalformedMessage(f"{self._store}/{name} is no schema file of a storage sink: {error!r}") from None
+            raise MalformedMessage(f"{self._store}/{name} is not a schema file of a storage sink: {error!r}") from None
         return _Described(types, key, ddl)
 
     # ---- data files

@@ -87,7 +87,7 @@ def compare_table(
 
 def handle_names(info: TableInfo) -> tuple[str, ...]:
     """Return the names of the columns that identify a row."""
-    wanted = set(info.handle_key_columns)
+    wanted = set(info.handle_key_ids)
     return tuple(sorted(c.name for c in info.output_columns if c.id in wanted))
 
 

@@ -217,7 +217,7 @@ def _unkeyed(one: tuple[tuple[int, bytes], tuple[int, bytes] | Failed]) -> Shown
 
 
 def _unfailed(found: Iterable[Any]) -> Iterator[Any]:
-    """Yield what is no error. Raises the first error."""
+    """Yield what is not an error. Raises the first error."""
     for one in found:
         if isinstance(one, Failed):
             raise made(one.code, one.message, retryable=one.retryable)

@@ -131,7 +131,7 @@ def of_log(location: str, choose: Callable[[int], int], wish: Wish) -> UpstreamT
 def _unknown(version: TableVersion, lineage: Lineage, base_ts: int) -> set[int]:
     """Return the columns whose values the log lacks. Raises NotCaptured if one is in the key."""
     found = {id_ for at, id_ in lineage.converted.get(version.table_id, ()) if at > base_ts}
-    if found.intersection(version.info.handle_key_columns):
+    if found.intersection(version.info.handle_key_ids):
         raise NotCaptured(
             f"a DDL converted a column of the key of {version.schema}.{version.table}: its values are not in the log",
             hint="Leave the table out (--table), or compare with the cluster (--pd).",

@@ -113,7 +113,7 @@ def hashed_columns(rule: DispatchRule, info: TableInfo) -> tuple[ColumnInfo, ...
         case DispatchMode.TABLE | DispatchMode.TS | DispatchMode.PHYSICAL:
             return ()
         case DispatchMode.INDEX_VALUE:
-            return _index_columns(rule.index, info) if rule.index else tuple(info.columns_by_id[i] for i in info.handle_key_columns)
+            return _index_columns(rule.index, info) if rule.index else tuple(info.columns_by_id[i] for i in info.handle_key_ids)
         case DispatchMode.COLUMNS:
             return tuple(_column(name, info) for name in rule.columns)
 

@@ -175,7 +175,7 @@ class EventFilters:
         ignored = {c.id for name in rule.update_only_columns if (c := self._column(name, version)) is not None}
         if not ignored:
             return None
-        keys = version.info.unique_columns | set(version.info.handle_key_columns)
+        keys = version.info.unique_key_ids | set(version.info.handle_key_ids)
         return frozenset(c.id for c in version.info.output_columns if c.id not in ignored or c.id in keys)
 
     def _column(self, name: str, version: TableVersion) -> ColumnInfo | None:

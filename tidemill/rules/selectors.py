@@ -40,7 +40,7 @@ class ColumnSelectors:
             return frozenset()
         dropped = [c for c in version.info.output_columns if not selector.columns.matches(c.name)]
         for column in dropped:
-            if column.id in version.info.handle_key_columns:
+            if column.id in version.info.handle_key_ids:
                 raise ConfigError(f"column selector for {name}: column {column.name!r} of the handle key cannot be left out")
             if column.id in hashed:
                 raise ConfigError(f"column selector for {name}: column {column.name!r} cannot be left out, the dispatcher needs it")

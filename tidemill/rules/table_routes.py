@@ -18,7 +18,7 @@ _TEXT = re.compile(r"(?:[^{}]|\{schema\}|\{table\})*")
 
 
 class InvalidTableRoutingRule(ConfigError):
-    """A target has braces that are no placeholder."""
+    """A target has braces that are not a placeholder."""
 
     code = "TM:ErrInvalidTableRoutingRule"
 

@@ -28,7 +28,7 @@ async def notified(address: str, credentials: grpc.ChannelCredentials) -> grpc.S
     async with grpc.aio.secure_channel(address, credentials) as channel:
         call = channel.unary_unary("/binlog.Cistern/Notify", pump_pb2.NotifyReq.SerializeToString, pump_pb2.NotifyResp.FromString)
         try:
-            await call(pump_pb2.NotifyReq(), timeout=5)
+            await call(pump_pb2.NotifyReq(), timeout=60)
         except grpc.aio.AioRpcError as error:
             return error.code()
         return grpc.StatusCode.OK

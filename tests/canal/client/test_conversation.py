@@ -37,7 +37,7 @@ OTHER_BYTES = {"client_java_110", "client_node", "get_pipelined"}
 
 def request_of(data: bytes, conversation: Conversation) -> tuple[p.Body, bool]:
     """What this client asks where a recorded one asked `data`, and whether it is the same. Before the login a server takes every packet for
-    one; what is no request of a client is replaced by one that has an answer."""
+    one; what is not a request of a client is replaced by one that has an answer."""
     try:
         taken = p.take_frame(data)
         body: p.Body = p.parse_packet(taken[0]) if taken is not None else p.Unknown(0)
@@ -226,14 +226,14 @@ def test_what_comes_unasked_ends_it() -> None:
         (bytes.fromhex("ffffffff"), "a frame of -1 bytes"),
         (bytes.fromhex("80000000"), "a frame of -2147483648 bytes"),
         (bytes.fromhex("7fffffff"), "up to 134217728"),
-        (bytes.fromhex("00000003ffffff"), "no Packet"),
+        (bytes.fromhex("00000003ffffff"), "read as Packet"),
         (p.frame(p.write_packet(p.Handshake(b"s"))), "expected the answer to Get, found Handshake"),
         (ACK, "an ACK without an error"),
         (batch(0, b"x"), "id 0"),
         (batch(-1, b"x"), "id -1"),
         (batch(-7), "id -7"),
         (p.frame(p.write_packet(p.Messages(1, (b"x",))) + b"\x20\x02"), "compressed"),
-        (p.frame(b"\x18\x07\x2a\x05\x08\xff\xff\xff\xff"), "no Messages"),
+        (p.frame(b"\x18\x07\x2a\x05\x08\xff\xff\xff\xff"), "read as Messages"),
         (p.frame(b"\x18\x0b"), "found Unknown"),
     ],
 )

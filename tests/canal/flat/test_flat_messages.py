@@ -99,7 +99,7 @@ def test_floats_as_java_writes_them() -> None:
     assert message.data == ({"f": "0.1", "d": "1.0E7", "v": "10000000", "n": None},)
     (message,) = flat_messages([entry], 1, 2)
     assert message.data == ({"f": "0.1", "d": "10000000", "v": "10000000", "n": None},)
-    with pytest.raises(EntryError, match="'x' is no double"):
+    with pytest.raises(EntryError, match="'x' is not a double"):
         flat_messages([update(([column("d", "x", kind="double")], []), event=EventType.DELETE)], 1, 2, java_floats=True)
 
 

@@ -123,7 +123,7 @@ def test_a_place_is_safe_before_the_next_answer(tmp_path: Path) -> None:
     def gate(what: str, name: str) -> None:
         if hold.is_set() and name.startswith("clients/") and what not in ("GET", "LIST"):
             asked.set()
-            assert blocked.wait(30)
+            assert blocked.wait(120)
 
     store = GrowingStore(MemoryStorage(bucket))
     store.add(transactions(20, 30), 30)
@@ -132,11 +132,11 @@ def test_a_place_is_safe_before_the_next_answer(tmp_path: Path) -> None:
         hold.set()
         client.ack(1)
         client.send(Get("d", "1001", 1000, -1))
-        assert asked.wait(30)
+        assert asked.wait(120)
         client.socket.settimeout(0.3)
         with pytest.raises(TimeoutError):
             client.socket.recv(1)
-        client.socket.settimeout(30)
+        client.socket.settimeout(120)
         blocked.set()
         assert client.receive().batch_id == 2  # type: ignore[union-attr]
 

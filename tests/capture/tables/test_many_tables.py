@@ -1,4 +1,4 @@
-"""A capture of two thousand tables with its log on an object store: its requests at the start and when idle."""
+"""A capture of eight hundred tables with its log on an object store: its requests at the start and when idle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemill.playground.server import Playground
 
 __all__ = ["s3_server"]
 
-TABLES = 2000
+TABLES = 800
 ROUNDS = 5
 
 

@@ -85,7 +85,7 @@ def test_a_table_is_split_while_it_is_written(tmp_path: Path, workers: int) -> N
                         execute(f"alter table hot add column c{n} int")
                     execute(f"insert into cold (id, v) values ({n}, {n})")
                     n += 1
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.02)
 
             async with running(config(playground, tmp_path / "log", partitions=4, workers=workers)) as capture:
                 writing = asyncio.ensure_future(write())

@@ -102,9 +102,9 @@ def test_bytes_that_are_not_text(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["0aff"], "argument 1: Canal entry"),
-        (["18072a03ffffff"], "argument 1: Canal packet: 3 bytes that are no Messages"),
+        (["18072a03ffffff"], "argument 1: Canal packet: 3 bytes that cannot be read as Messages"),
         (["0000000a18"], "argument 1: Canal packet: its frame at byte 0 goes beyond the 5 bytes"),
-        (["00", "--form", "packet"], "no Packet"),
+        (["00", "--form", "packet"], "read as Packet"),
         (["1003", "--form", "entry", "--topic", "x", "--kafka", "h:1"], "give either messages, or topics"),
         ([], "give either messages, or topics"),
         (["--topic", "x"], "give either messages, or topics"),

@@ -56,7 +56,7 @@ def test_only_a_store_needs_no_server(tmp_path: Path) -> None:
 
 
 def test_a_store_may_be_served_elsewhere_and_otherwise(tmp_path: Path) -> None:
-    """Address, destination and waiting are no part of what a changefeed is bound to; the store is."""
+    """Address, destination and waiting are not part of what a changefeed is bound to; the store is."""
     one = options_for(tmp_path, SINK).sink.identity
     assert options_for(tmp_path, "canal://0.0.0.0:9/other?get.wait=any").sink.identity == one
     assert options_for(tmp_path, SINK + "?store=/elsewhere").sink.identity != one

@@ -22,7 +22,7 @@ from tidemill.process.children import environment, python
 from tidemill.server.api import create_app
 from tidemill.server.api.listener import Listener
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ COMMAND = [sys.executable, "-m", "tidemill.cli.main"]
 async def fetch(address: str, path: str) -> tuple[int, str]:
     def get() -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as e:
             return e.code, e.read().decode()

@@ -164,7 +164,7 @@ def test_a_head_that_is_replaced_ends_the_wait(tmp_path: Path, monkeypatch: pyte
         waiting.join(0.2)
         assert waiting.is_alive()
         move(writer, START + compose(1000))
-        waiting.join(30)
+        waiting.join(120)
         assert not waiting.is_alive()
         assert clock.next(begin).ts == START + compose(1000)
         begin = Position(START + compose(1000))
@@ -172,7 +172,7 @@ def test_a_head_that_is_replaced_ends_the_wait(tmp_path: Path, monkeypatch: pyte
         waiting = threading.Thread(target=heads.wait, args=clock.until_due(begin))
         waiting.start()
         stop.set()
-        waiting.join(30)
+        waiting.join(120)
         assert not waiting.is_alive()
         writer.close()
 

@@ -117,14 +117,14 @@ def test_topics_of_tables_are_made_and_their_growth_is_noticed(kafka_broker: Kaf
     log = world.log(tmp_path / "log")
     replay(log, Settings("k", config.sink_uri(base + "&partition-num=2"), config, UTC))
     admin = AdminClient({"bootstrap.servers": kafka_broker.address})
-    made = {name: len(t.partitions) for name, t in admin.list_topics(timeout=10).topics.items() if name.startswith(prefix)}
+    made = {name: len(t.partitions) for name, t in admin.list_topics(timeout=60).topics.items() if name.startswith(prefix)}
     assert made == {prefix: 2, f"{prefix}.app_t1": 2, f"{prefix}.app_t2": 2}
     first = read_topic(kafka_broker.address, f"{prefix}.app_t1")
     assert all(b'"tbl":"t1"' in (r.key or b"") for r in first if b'"t":1' in (r.key or b""))
     assert {r.partition for r in first if b'"t":3' in (r.key or b"")} == {0, 1}
 
     grown = admin.create_partitions([NewPartitions(f"{prefix}.app_t1", 5)])
-    grown[f"{prefix}.app_t1"].result(10)
+    grown[f"{prefix}.app_t1"].result(60)
     replay(log, Settings("k", config.sink_uri(base), config, UTC))
     both = read_topic(kafka_broker.address, f"{prefix}.app_t1")
     rule, info = DispatchRule(DispatchMode.COLUMNS, columns=("id",)), TableInfo.from_json(world.infos[PLAIN])

@@ -143,7 +143,7 @@ def test_random_rows_compressed(kind: Compression, seed: int) -> None:
         )
         plain = dataclasses.replace(options, max_message_bytes=1 << 30, large_message=LargeMessage())
         info = random_table(rng)
-        while not info.handle_key_columns:
+        while not info.handle_key_ids:
             info = random_table(rng)
         program = TableProgram("s", "t", info)
         records = [random_record(rng, info) for _ in range(100)]

@@ -74,7 +74,7 @@ def _columns(row: ticdc.Row, rule: str) -> tuple[str, ...] | None:
     info = row.version.info
     kind, _, names = rule.partition(":")
     if kind == "index-value" and not names:
-        return tuple(info.columns_by_id[i].name for i in info.handle_key_columns)
+        return tuple(info.columns_by_id[i].name for i in info.handle_key_ids)
     if kind != "columns" or any(c.is_virtual for c in info.columns):
         return None
     known = {c.name.lower(): c.name for c in info.output_columns}

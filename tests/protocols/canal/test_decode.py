@@ -116,7 +116,7 @@ def entry_of(**fields: object) -> bytes:
         (packet([entry_of(value="中".encode(), mysql_type=b"blob")]), "a character that is not a byte"),
         (packet([entry_of(value=b"\xff", mysql_type=b"json")]), "is not UTF-8"),
         (packet([entry_of(name=b"\xff")]), "name: .* is not UTF-8"),
-        (packet([pb.Entry(entry_type=2, store_value=b"\x0a").SerializeToString()]), "storeValue: 1 bytes that are no RowChange"),
+        (packet([pb.Entry(entry_type=2, store_value=b"\x0a").SerializeToString()]), "storeValue: 1 bytes that cannot be read as RowChange"),
     ],
 )
 def test_what_is_refused(value: bytes, problem: str) -> None:

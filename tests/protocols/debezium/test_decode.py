@@ -39,7 +39,7 @@ def test_rows_come_back(options: EncodingOptions) -> None:
         assert (event.commit_ts, event.schema, event.table, event.kind) == (record.commit_ts, row.version.schema, row.version.table, kind)
         assert event.start_ts == (record.start_ts if options is EXTENDED else None)
         names = [c.name for c in row.version.info.output_columns]
-        handle = [c.name for c in row.version.info.output_columns if c.id in row.version.info.handle_key_columns]
+        handle = [c.name for c in row.version.info.output_columns if c.id in row.version.info.handle_key_ids]
         for image, there in ((event.after, bool(record.value)), (event.before, bool(record.old_value))):
             assert [c.name for c in image] == (names if there else [])
             assert [c.name for c in image if c.key] == (handle if there else [])

@@ -46,7 +46,7 @@ def test_huge_bodies(api: Api, method: str, path: str) -> None:
         (b"[]", "not a JSON object"),
         (b"null", "not a JSON object"),
         (b"\xff\xfe", "not UTF-8"),
-        (b'{"start_ts": NaN}', "NaN is no number"),
+        (b'{"start_ts": NaN}', "NaN is not a number"),
         (b'{"start_ts": ' + b"9" * 5000 + b"}", "not JSON"),
         (b'{"start_ts": -1}', "start_ts: "),
         (b'{"start_ts": 1e3}', "start_ts: expected a valid integer"),

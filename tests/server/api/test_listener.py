@@ -144,7 +144,7 @@ def test_a_head_that_does_not_come_ends_the_connection(sent: bytes, monkeypatch:
     monkeypatch.setattr(listener, "HEAD_S", 0.2)
     with served(FakeService()) as address:
         host, port = address.split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as client:
+        with socket.create_connection((host, int(port)), timeout=60) as client:
             client.sendall(sent)
             told = b""
             while data := client.recv(4096):
@@ -167,7 +167,7 @@ def test_what_is_no_http_is_refused(sent: bytes) -> None:
     with served(FakeService()) as address:
         host, port = address.split(":")
         told = b""
-        with socket.create_connection((host, int(port)), timeout=20) as client, contextlib.suppress(OSError):
+        with socket.create_connection((host, int(port)), timeout=60) as client, contextlib.suppress(OSError):
             client.sendall(sent)
             client.shutdown(socket.SHUT_WR)
             while data := client.recv(4096):

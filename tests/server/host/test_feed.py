@@ -68,7 +68,7 @@ class World:
         return Hosted(options, run, self.shared)
 
     def until(self, word: str) -> dict[str, Any]:
-        while (found := self.said.get(timeout=60))["is"] != word:
+        while (found := self.said.get(timeout=240))["is"] != word:
             pass
         return found
 

@@ -70,7 +70,7 @@ def held(db: MariaDb) -> Iterator[Any]:
 
 def await_that(condition: Any) -> None:
     end = threading.Event()
-    for _ in range(600):
+    for _ in range(2400):
         if condition():
             return
         end.wait(0.05)
@@ -107,7 +107,7 @@ def test_rows_go_on_while_an_index_is_built_and_the_next_ddl_waits(db: MariaDb, 
         nextone.join(0.5)
         assert nextone.is_alive()
         reader.rollback()
-        nextone.join(30)
+        nextone.join(120)
         assert not nextone.is_alive()
     assert "i" not in indexes(db)
     assert remembered(db) == 0
@@ -162,7 +162,7 @@ def test_a_ddl_is_killed_when_a_stop_is_asked_for_and_runs_at_the_next_start(db:
         thread.start()
         await_that(lambda: waiting(db) == 1)
         stop.set()
-        thread.join(30)
+        thread.join(120)
         assert ["stopped while a DDL ran" in str(error) for error in caught] == [True]
         assert waiting(db) == 0  # the server does not go on with it
     again = sinks()

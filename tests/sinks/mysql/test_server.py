@@ -141,7 +141,7 @@ def test_a_new_attempt_waits_for_the_transactions_of_the_one_before(db: MariaDb,
         thread.start()
         assert not begun.wait(0.5)
         holder.rollback()
-        thread.join(30)
+        thread.join(120)
         assert begun.is_set()
 
 
@@ -223,7 +223,7 @@ def test_a_deadlock_is_tried_again(db: MariaDb, sinks: Any) -> None:
         with contextlib.suppress(pymysql.err.OperationalError):  # one of the two is the victim
             cursor.execute("UPDATE s.t SET c2 = 10 WHERE c1 = 1")
         other.rollback()
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
     assert rows(db) == [(1, 1), (2, 2)]
 

@@ -79,7 +79,7 @@ def running(db: MariaDb) -> list[tuple[int, str]]:
 def await_that(condition: object) -> None:
     assert callable(condition)
     pause = threading.Event()
-    for _ in range(600):
+    for _ in range(2400):
         if condition():
             return
         pause.wait(0.05)
@@ -107,7 +107,7 @@ def test_an_attempt_that_is_given_up_leaves_no_statement_behind_in_the_server(db
         thread.start()
         await_that(lambda: running(db))
         sink.task.abandon()
-        thread.join(30)
+        thread.join(120)
         assert len(flushed) == 1
         await_that(lambda: not running(db))  # although the row is locked still
         sinks().begin(2)  # does not wait either
@@ -129,7 +129,7 @@ def test_an_answer_that_does_not_come_within_read_timeout_is_given_up_here_and_i
         (number,) = (number for number, info in running(db) if "ON DUPLICATE" in info)
         await_that(lambda: number not in dict(running(db)))
         other.rollback()
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
     assert db.rows("SELECT c2 FROM s.t") == [(7,)]
 

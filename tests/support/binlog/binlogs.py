@@ -62,7 +62,7 @@ def rollback(start_ts: int, key: bytes = b"m key") -> bytes:
     return Binlog(BinlogType.ROLLBACK, start_ts, 0, key).encode()
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Let the event loop run until something is so."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -48,13 +48,13 @@ class RunningPump:
     async def write(self, payload: bytes, cluster_id: int = 0) -> None:
         """WriteBinlog. Raises AioRpcError."""
         request = pump_pb2.WriteBinlogReq(clusterID=cluster_id or self.pump.cluster_id, payload=payload)
-        assert (await self.stub.WriteBinlog(request, timeout=10)).errmsg == ""
+        assert (await self.stub.WriteBinlog(request, timeout=120)).errmsg == ""
 
     async def pull(self, count: int, after: int = 0) -> list[Any]:
         """The first answers of PullBinlogs. Raises AioRpcError."""
         request = pump_pb2.PullBinlogReq(clusterID=self.pump.cluster_id, startFrom=pump_pb2.Pos(offset=after))
         found: list[Any] = []
-        call = self.stub.PullBinlogs(request, timeout=20)
+        call = self.stub.PullBinlogs(request, timeout=120)
         async for answer in call:
             found.append(answer.entity)
             if len(found) == count:
@@ -118,6 +118,6 @@ async def running_pump(
     finally:
         if not task.done():
             pump.ask(NodeEvent.PAUSE)
-            await asyncio.wait({task}, timeout=10)
+            await asyncio.wait({task}, timeout=120)
         await channel.close()
         task.cancel()

@@ -17,7 +17,7 @@ from typing import Any
 from tests.support.delivery.runs import await_that
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-ANSWER_S = PATIENCE_S = 20.0
+ANSWER_S = PATIENCE_S = 120.0
 MISSING = "there is no Chromium on this machine: apt-get install chromium (or TIDEMILL_CHROMIUM=PATH)"
 _CODES = {"Escape": 27, "Enter": 13, "/": 191, "?": 191}
 _FLAGS = (

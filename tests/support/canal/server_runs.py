@@ -23,7 +23,7 @@ from tidemill.changelog.storage.open import open_storage
 from tidemill.sinks.canal.store.publish import read_identity
 from tidemill.sinks.canal.store.reader import EntryStoreReader
 
-START_S = 60.0
+START_S = 240.0
 
 
 def one_destination(properties: Mapping[str, str] | None = None) -> ServerSettings:

@@ -86,7 +86,7 @@ class Scripted:
         self._listener.close()
         for found in self._sockets:
             found.close()
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=120)
 
 
 def _send(found: socket.socket, pieces: Answers) -> bool:

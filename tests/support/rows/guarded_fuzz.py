@@ -1,17 +1,20 @@
-"""`python -m tests.support.rows.guarded_fuzz FAMILY SEED ROUNDS`: kernels on hostile bytes, between pages without access.
+"""`python -m tests.support.rows.guarded_fuzz SEED ROUNDS [FAMILY…]`: kernels on hostile bytes, between pages without access.
 
-Rows end (or begin) at such a page, and so does the room that kernels write to: a read or write out of bounds ends the process. Each round
-prints its number first, so that its parent can say which one did. What kernels give is compared with references elsewhere.
+Rows end (or begin) at such a page, and so does the room that kernels write to: a read or write out of bounds ends the process. Kernels are
+loaded once, and each family runs in a fork of its own: what one does to its process, the others do not see. Each round prints its number
+first, so that one knows which one it was; a line `FAMILY STATUS` follows. What kernels give is compared with references elsewhere.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import random
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -397,13 +400,31 @@ FAMILIES: dict[str, Callable[[random.Random, int], None]] = {
 }
 
 
-def main(name: str, seed: str, rounds: int) -> None:
+def main(seed: str, rounds: int, *names: str) -> None:
     Buffer.room = staticmethod(guarded_array)
     for module in (open_encoder, text_encoder, avro_encoder, canal_encoder, entry_encoder):
         module._FIRST_SIZE = FIRST_ROOM
     column_builder._FIRST_ROOM = 0
-    FAMILIES[name](random.Random(f"{name} {seed}"), rounds)
+    for name in names or FAMILIES:
+        child = os.fork()
+        if child == 0:
+            _fuzz(name, seed, rounds)
+        _, status = os.waitpid(child, 0)
+        print(name, os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _fuzz(name: str, seed: str, rounds: int) -> NoReturn:
+    """A family, in a fork: it ends here."""
+    code = 1
+    try:
+        FAMILIES[name](random.Random(f"{name} {seed}"), rounds)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -59,8 +59,8 @@ def in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        yield lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(30)
+        yield lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(120)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()

@@ -58,7 +58,7 @@ class MockKafka:
         """The keys of all messages of a partition."""
         settings: dict[str, Any] = {"bootstrap.servers": self.address, "group.id": "reader", "auto.offset.reset": "earliest"}
         consumer = Consumer(settings)
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[bytes | None] = []
         while len(found) < end:

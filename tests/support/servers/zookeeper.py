@@ -11,7 +11,7 @@ from types import TracebackType
 
 import pyspark
 
-START_S = 60.0
+START_S = 240.0
 TICK_MS = 200
 """Sessions last between 2 and 20 ticks."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from tests.support.schema.schema_streams import Stream
 from tidemill.changelog.retention import between_ddls
 from tidemill.tidb.schema.codes import SchemaState
 from tidemill.tidb.schema.events import DdlEvent
+from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.tracking import catalog
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.view import public_view
 
@@ -30,6 +33,16 @@ LONG = ("golden", "golden, jobs alone")
 """Streams that take more than three seconds to follow."""
 FOLLOWED = 16
 """For so many transactions a history that has forgotten is followed before it forgets again: longer than what is left of a job."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once() -> Iterator[None]:
+    """Hundreds of histories follow the same bytes here: what a byte string says, and what users see of a table, is worked out once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DdlJob, "parse", staticmethod(lru_cache(None)(DdlJob.parse)))
+        patch.setattr(catalog, "_table", lru_cache(None)(catalog._table.__wrapped__))
+        patch.setattr(catalog, "public_view", lru_cache(None)(public_view))
+        yield
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in STREAMS])
@@ -50,12 +63,13 @@ def test_forgetting_changes_nothing(stream: Stream) -> None:
     for index, (ts, changes) in enumerate(stream.transactions):
         for history in (whole, *histories):
             history.advance(changes, ts)
+        described = whole.described_snapshot(ts).tables
         for number in (index % FOLLOWED, FOLLOWED):
             history = histories[number]
             assert told(history, asked[number], ts) == told(whole, asked[number], ts)
-            assert history.described_snapshot(ts).tables == whole.described_snapshot(ts).tables
+            assert history.described_snapshot(ts).tables == described
             history.forget(ts)
-            assert history.described_snapshot(ts).tables == whole.described_snapshot(ts).tables
+            assert history.described_snapshot(ts).tables == described
             asked[number] = ts
     for history, since in zip(histories, asked, strict=True):
         assert told(history, since, stream.end) == told(whole, since, stream.end)

@@ -65,9 +65,9 @@ def test_every_description_is_read(infos: dict[str, TableInfo]) -> None:
 def test_handles_and_keys(infos: dict[str, TableInfo], name: str, kind: HandleKind, key: list[str]) -> None:
     info = infos[name]
     assert info.handle_kind is kind
-    assert columns(info, info.handle_key_columns) == key
+    assert columns(info, info.handle_key_ids) == key
     assert info.has_usable_key is bool(key)
-    assert set(info.handle_key_columns) <= info.unique_columns
+    assert set(info.handle_key_ids) <= info.unique_key_ids
 
 
 def test_column_properties(infos: dict[str, TableInfo]) -> None:
@@ -100,7 +100,7 @@ def test_partitions_are_where_rows_are(infos: dict[str, TableInfo]) -> None:
 
 def test_absent_members_take_zero_values() -> None:
     info = TableInfo.from_json({"id": 1, "name": {"O": "T", "L": "t"}})
-    assert (info.name, info.columns, info.indices, info.partition, info.handle_key_columns) == ("T", (), (), None, ())
+    assert (info.name, info.columns, info.indices, info.partition, info.handle_key_ids) == ("T", (), (), None, ())
     bare = ColumnInfo.from_json({"id": 1, "name": {"O": "c"}, "type": {"Tp": 200}})
     assert (bare.tp, bare.flag, bare.elems, bare.default, bare.origin_default_bit) == (200, 0, (), None, None)
     assert DBInfo.from_json({"id": 3, "db_name": {"O": "D", "L": "d"}}).name == "D"
@@ -189,24 +189,24 @@ def keyed(*indexes: s.Json, flags: tuple[int, ...] = (NOT_NULL, NOT_NULL, 0), **
 
 def test_the_handle_key_is_the_primary_key_before_any_unique_index() -> None:
     info = keyed(s.index(1, "u", [0], unique=True), s.index(2, "PRIMARY", [1, 0], unique=True, primary=True))
-    assert info.handle_key_columns == (1, 2)  # in table order
+    assert info.handle_key_ids == (1, 2)  # in table order
 
 
 def test_the_handle_key_is_the_smallest_unique_index_without_nulls() -> None:
     pair, one, two = s.index(1, "p", [0, 1], unique=True), s.index(2, "q", [1], unique=True), s.index(3, "r", [0], unique=True)
     nullable = s.index(4, "n", [2], unique=True)
-    assert keyed(pair, nullable).handle_key_columns == (1, 2)
-    assert keyed(pair, one, two, nullable).handle_key_columns == (2,)
-    assert keyed(nullable).handle_key_columns == ()
-    assert keyed(nullable).unique_columns == {3}
-    assert keyed(s.index(1, "p", [0], unique=True, state=3)).handle_key_columns == ()
+    assert keyed(pair, nullable).handle_key_ids == (1, 2)
+    assert keyed(pair, one, two, nullable).handle_key_ids == (2,)
+    assert keyed(nullable).handle_key_ids == ()
+    assert keyed(nullable).unique_key_ids == {3}
+    assert keyed(s.index(1, "p", [0], unique=True, state=3)).handle_key_ids == ()
 
 
 def test_indexes_that_do_not_cover_every_row_are_no_key() -> None:
     partial = s.index(1, "u", [0], unique=True) | {"condition_expr_string": "`c1` > 1"}
     multi_valued = s.index(1, "u", [0], unique=True) | {"mv_index": True}
-    assert keyed(partial).handle_key_columns == ()
-    assert keyed(multi_valued).handle_key_columns == ()
+    assert keyed(partial).handle_key_ids == ()
+    assert keyed(multi_valued).handle_key_ids == ()
 
 
 def test_columns_in_between_are_hidden() -> None:

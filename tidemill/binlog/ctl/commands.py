@@ -85,7 +85,7 @@ class Control:
         try:
             state = NodeState(query.state)
         except ValueError:
-            raise ConfigError(f"--state {query.state!r} is no state", hint=f"States: {', '.join(NodeState)}.") from None
+            raise ConfigError(f"--state {query.state!r} is not a state", hint=f"States: {', '.join(NodeState)}.") from None
         node = await self._node(kind, query.node_id)
         await self._registry.put(kind, node.with_state(state))
 

@@ -30,7 +30,7 @@ class Savepoint:
     def load(self) -> Position | None:
         """Return the position; None where there is none. Raises ConfigError for a file that cannot be read.
 
-        Lines behind the first that is no TOML are passed over: binlogctl's generate_meta with a time zone writes dates below the position.
+        Lines behind the first that is not TOML are passed over: binlogctl's generate_meta with a time zone writes dates below the position.
         """
         try:
             text = self._path.read_text(encoding="utf-8")

@@ -40,7 +40,7 @@ def _key() -> bytes:
     except ValueError:
         key = b""
     if len(key) not in (16, 24, 32):
-        raise ConfigError(f"{KEY_VARIABLE} is no key of 16, 24 or 32 bytes in hex")
+        raise ConfigError(f"{KEY_VARIABLE} is not a key of 16, 24 or 32 bytes in hex")
     return key
 
 

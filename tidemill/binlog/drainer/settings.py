@@ -118,7 +118,7 @@ class DrainerSettings:
         if to.checkpoint.type not in ("", "file", *DATABASES):
             raise ConfigError(f"type {to.checkpoint.type!r} of [syncer.to.checkpoint] is not one of mysql, tidb, file")
         if self.db_type not in DATABASES and to.checkpoint.type in DATABASES and not to.checkpoint.host:
-            raise ConfigError(f"[syncer.to.checkpoint] needs a host: dest-db-type {self.db_type} is no database")
+            raise ConfigError(f"[syncer.to.checkpoint] needs a host: dest-db-type {self.db_type} is not a database")
 
 
 _FILE = {
@@ -201,7 +201,7 @@ def _with_password(found: dict[str, Any], names: Mapping[str, str], of: type, wh
 def _parameter(name: str, value: object, path: Path) -> str:
     """Return the value of a session variable as SQL: numbers, words and what is quoted as it is, other text quoted."""
     if not _PARAMETER.fullmatch(name) or isinstance(value, (dict, list)) or "\\" in str(value):
-        raise ConfigError(f"syncer.to.params.{name} of {path} is no session variable with a plain value")
+        raise ConfigError(f"syncer.to.params.{name} of {path} is not a session variable with a plain value")
     text = str(int(value)) if isinstance(value, bool) else str(value)
     return text if _SQL.fullmatch(text) else "'" + text.replace("'", "''") + "'"
 
@@ -226,7 +226,7 @@ def _special(syncer: dict[str, Any], path: Path) -> dict[str, Any]:
 def _table(found: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     value = found.pop(name, {})
     if not isinstance(value, dict):
-        raise ConfigError(f"{name} of {path} is no table")
+        raise ConfigError(f"{name} of {path} is not a table")
     return value
 
 

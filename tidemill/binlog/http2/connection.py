@@ -1,6 +1,6 @@
 """One connection of a client: frames in, calls and binlogs out; answers in, frames out. A state machine without IO.
 
-Calls of WriteBinlog that are as usual go into the group by the kernel `intake`, and are no events. All other frames are read here, and so
+Calls of WriteBinlog that are as usual go into the group by the kernel `intake`, and are not events. All other frames are read here, and so
 is everything where `plain` is set: that is the kernel's reference.
 
 What a peer can make it hold is bounded: streams, bytes of a block of headers, bytes of requests that have begun. A stream's window is as

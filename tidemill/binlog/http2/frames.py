@@ -140,7 +140,7 @@ OPENING = _STATUS_200 + literal(b"content-type", b"application/grpc")
 
 
 def _quoted(message: str) -> bytes:
-    """A grpc-message: bytes that are no printable ASCII, and the percent sign, as %XX."""
+    """A grpc-message: bytes that are not printable ASCII, and the percent sign, as %XX."""
     data = message.encode("utf-8", "replace")[:_MESSAGE_BYTES]
     return "".join(chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in data).encode()
 

@@ -32,7 +32,7 @@ def decode_file(payload: bytes, zone: tzinfo) -> Told:
             return _file_ddl(message)
         return NamedRows(message.commit_ts, tuple(_file_row(event, zone) for event in message.dml_data.events))
     except (DecodeError, MalformedBytes, UnicodeDecodeError) as error:
-        raise MalformedMessage(f"it is no message of a Drainer's files: {error}") from None
+        raise MalformedMessage(f"it is not a message of a Drainer's files: {error}") from None
 
 
 def _file_ddl(message: pb.Binlog) -> NamedDdl:
@@ -89,13 +89,13 @@ def _of_bytes(kind: str, value: bytes, zone: tzinfo) -> str:
 
 
 def _in_utc(text: str, zone: tzinfo) -> str:
-    """Return a time of a zone in UTC, with as many digits. The zero time is no time, and stays."""
+    """Return a time of a zone in UTC, with as many digits. The zero time is not a time, and stays."""
     if zone is UTC or text.startswith("0000-"):
         return text
     try:
         moment = datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise MalformedBytes(f"{text!r} is no TIMESTAMP") from None
+        raise MalformedBytes(f"{text!r} is not a TIMESTAMP") from None
     digits = len(text.partition(".")[2])
     fraction = f".{moment.microsecond:06d}"[: digits + 1] if digits else ""
     return f"{moment:%Y-%m-%d %H:%M:%S}{fraction}"
@@ -110,7 +110,7 @@ def decode_slave(payload: bytes, zone: tzinfo) -> Told:
             return NamedDdl(message.commit_ts, message.ddl_data.schema_name, query.rstrip("; \n"))
         return NamedRows(message.commit_ts, tuple(row for table in message.dml_data.tables for row in _slave_rows(table, zone)))
     except (DecodeError, MalformedBytes) as error:
-        raise MalformedMessage(f"it is no message of a Drainer: {error}") from None
+        raise MalformedMessage(f"it is not a message of a Drainer: {error}") from None
 
 
 def _slave_rows(table: slave.Table, zone: tzinfo) -> Iterator[NamedRow]:

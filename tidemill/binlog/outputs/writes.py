@@ -165,7 +165,7 @@ class _Writer:
 
 def _handle(info: TableInfo, columns: Sequence[ColumnInfo]) -> list[ColumnInfo]:
     """Return the columns of the handle key; none if it cannot find a row among `columns`."""
-    found = [info.columns_by_id[number] for number in info.handle_key_columns]
+    found = [info.columns_by_id[number] for number in info.handle_key_ids]
     return found if all(column in columns for column in found) else []
 
 

@@ -46,7 +46,7 @@ class ValueLog:
         self.folder, self._sync, self._file_bytes = folder, sync, file_bytes
         folder.mkdir(parents=True, exist_ok=True)
         self.skipped: list[str] = []
-        """What was found that is no record, for people."""
+        """What was found that is not a record, for people."""
         numbers = self.files()
         self._max_ts = 0
         self._finished = False  # the file has its end, and the next one is to be begun

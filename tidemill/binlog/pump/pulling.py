@@ -161,7 +161,7 @@ def _head(payload: bytes, at: Pointer) -> Head:
     try:
         return read_head(payload)
     except MalformedMessage as error:
-        raise PumpCorrupt(f"the record at {at.offset} of file {at.file} of the value log is no binlog: {error.message}") from None
+        raise PumpCorrupt(f"the record at {at.offset} of file {at.file} of the value log is not a binlog: {error.message}") from None
 
 
 def answer_of(payload: bytes, head: Head) -> bytes:

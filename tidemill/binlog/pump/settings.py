@@ -69,7 +69,7 @@ class PumpSettings:
                 raise ConfigError(f"{name} {value!r} is not a HOST:PORT")
         if advertised.rpartition(":")[0] in ("0.0.0.0", "[::]"):
             raise ConfigError(
-                f"advertise-addr {advertised} is no address that others can connect to",
+                f"advertise-addr {advertised} is not an address that others can connect to",
                 hint="Name the one that TiDB and Drainers reach with --advertise-addr.",
             )
         for what, number in (("heartbeat-interval", self.heartbeat_interval), ("fake-binlog-interval", self.fake_binlog_interval)):
@@ -102,7 +102,7 @@ def parse_size(value: str | int) -> int:
     """The bytes of `10 GiB` or a number. Raises ConfigError."""
     found = _SIZE.fullmatch(str(value))
     if found is None or found[2].lower() not in _POWERS:
-        raise ConfigError(f"{value!r} is no size", hint="Write a number of bytes, or as in 10 GiB.")
+        raise ConfigError(f"{value!r} is not a size", hint="Write a number of bytes, or as in 10 GiB.")
     return int(float(found[1]) * (1 << _POWERS[found[2].lower()]))
 
 
@@ -153,7 +153,7 @@ def read_file(path: Path) -> dict[str, Any]:
 def _table(found: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     value = found.pop(name, {})
     if not isinstance(value, dict):
-        raise ConfigError(f"{name} of {path} is no table")
+        raise ConfigError(f"{name} of {path} is not a table")
     return value
 
 

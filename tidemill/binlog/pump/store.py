@@ -319,7 +319,7 @@ class Store:
                 return
 
     def _scanned(self, start: Pointer, end: Pointer) -> Generator[Stored, None, None]:
-        """The binlogs of the value log between two places. Records that are no binlogs are logged."""
+        """The binlogs of the value log between two places. Records that are not binlogs are logged."""
         now = time.monotonic()
         for found in self.log.scan(start, end):
             if isinstance(found, Skipped):
@@ -328,7 +328,7 @@ class Store:
             try:
                 head = read_head(record.payload)
             except MalformedMessage as error:
-                _log.error("file %d of the value log has a record at %d that is no binlog: %s", number, record.offset, error.message)
+                _log.error("file %d of the value log has a record at %d that is not a binlog: %s", number, record.offset, error.message)
                 continue
             yield Stored(*_head(head), Pointer(number, record.offset), now)
 

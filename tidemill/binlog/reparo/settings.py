@@ -70,7 +70,7 @@ def _tso(name: str, text: str, zone: tzinfo) -> int:
     try:
         moment = datetime.strptime(text, _TIME).replace(tzinfo=zone)
     except ValueError:
-        raise ConfigError(f"{name} {text!r} is no time", hint="Write it as 2026-11-23 14:00:00.") from None
+        raise ConfigError(f"{name} {text!r} is not a time", hint="Write it as 2026-11-23 14:00:00.") from None
     return tso.compose(int(moment.timestamp() * 1000))
 
 

@@ -108,7 +108,7 @@ class Conversation:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that were received and are no answer yet."""
+        """Bytes that were received and are not an answer yet."""
         return len(self._buffer)
 
     def request(self, body: Request) -> bytes:

@@ -42,7 +42,7 @@ def _name(first: str, second: str | None, schema: str) -> tuple[str, str]:
 
 
 def renamed_by(data: bytes | memoryview) -> list[tuple[str, str]]:
-    """The same of an entry; nothing for one that cannot be read, or is no DDL."""
+    """The same of an entry; nothing for one that cannot be read, or is not a DDL."""
     try:
         entry = parse_entry(bytes(data))
     except EntryError:

@@ -160,7 +160,7 @@ def _value(column: EntryColumn, java_floats: bool) -> str | None:
     try:
         return write(float(found))
     except (ValueError, OverflowError):
-        raise EntryError(column.name, f"{found[:60]!r} is no {column.mysql_type}") from None
+        raise EntryError(column.name, f"{found[:60]!r} is not a {column.mysql_type}") from None
 
 
 _JAVA: dict[str, Callable[[float], str]] = {"float": java_float, "double": java_double}

@@ -49,7 +49,7 @@ def _filter(text: str) -> str:
     try:
         return name_filter(text).text
     except FilterError as error:
-        raise _Wrong(f"is no filter: {error}") from None
+        raise _Wrong(f"is not a filter: {error}") from None
 
 
 def _mode(text: str) -> bool:

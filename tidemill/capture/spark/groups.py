@@ -45,7 +45,7 @@ SETTINGS = {
     "spark.speculation": "false",
     "spark.dynamicAllocation.enabled": "false",
 }
-"""Tasks end when the capture ends: a slow task is no straggler, and a failed one is to be tried again."""
+"""Tasks end when the capture ends: a slow task is not a straggler, and a failed one is to be tried again."""
 
 JAVA_MEMORY = "512m"
 PYTHON_BYTES = 512 << 20

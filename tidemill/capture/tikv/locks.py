@@ -143,7 +143,7 @@ class LockResolver:
             )
 
         _, answer = await self._calls.call("KvCheckTxnStatus", lock.primary_lock, request)
-        if answer.HasField("error"):  # the primary is still to be written, or is no primary any more: check again next time
+        if answer.HasField("error"):  # the primary is still to be written, or is not a primary any more: check again next time
             return NOT_ENDED
         primary = answer.lock_info if answer.HasField("lock_info") else None
         if primary is not None and primary.use_async_commit and not force_sync:

@@ -125,11 +125,11 @@ class Storage(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove a file. It is no error if there is none."""
+        """Remove a file. It is not an error if there is none."""
 
     @abstractmethod
     def delete_folder(self, folder: str) -> None:
-        """Remove a folder and all below it. It is no error if there is none."""
+        """Remove a folder and all below it. It is not an error if there is none."""
 
     @abstractmethod
     def open(self, name: str) -> Any:

@@ -107,7 +107,7 @@ def address_of(register: str, listen: str) -> str:
         return register if re.search(r":\d+$", register) else f"{register}:{port}"
     if host in ("", "0.0.0.0", "[::]", "*") or port == "0":
         raise ConfigError(
-            f"--listen {listen} is no address that others can connect to",
+            f"--listen {listen} is not an address that others can connect to",
             hint="Name the one that clients reach with --register HOST[:PORT], or canal.register.ip.",
         )
     return listen

@@ -49,7 +49,7 @@ def add(app: typer.Typer) -> None:
 
 
 def _ask(client: Client, changefeed_id: str, action: str, table_id: int, node: str | None, keyspace: str) -> None:
-    """Print `{"success": …, "error": …}`. As in TiCDC, a refusal is no failure of the command."""
+    """Print `{"success": …, "error": …}`. As in TiCDC, a refusal is not a failure of the command."""
     said = ""
     try:
         client.send("POST", feed_path(changefeed_id, f"/{action}"), tableID=table_id, targetNodeID=node, keyspace=keyspace)

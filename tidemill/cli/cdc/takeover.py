@@ -45,7 +45,7 @@ def read(text: str, name: str) -> TakenOver:
     found = _object(text, name)
     checkpoint = found.get("checkpoint_tso", found.get("checkpoint_ts"))
     if not _is_ts(checkpoint) or not checkpoint:
-        raise ConfigError(f"{name}: checkpoint_tso is missing, or no TSO", hint=_HINT)
+        raise ConfigError(f"{name}: checkpoint_tso is missing, or not a TSO", hint=_HINT)
     sink_uri, changefeed_id = found.get("sink_uri"), found.get("id")
     if not isinstance(sink_uri, str) or not isinstance(changefeed_id, str):
         raise ConfigError(f"{name}: it has no {'sink_uri' if not isinstance(sink_uri, str) else 'id'}", hint=_HINT)

@@ -75,7 +75,7 @@ def overview(server: Client) -> dict[str, Any]:
 
     found = server.send("GET", OVERVIEW)
     if not isinstance(found, dict) or not set(_FIELDS) <= found.keys():
-        raise ServerUnavailable(f"{server.address} is no `tidemill server` of this version", hint="Name its address with --addr.")
+        raise ServerUnavailable(f"{server.address} is not a `tidemill server` of this version", hint="Name its address with --addr.")
     return found
 
 

@@ -142,7 +142,7 @@ def _downstream(
     if sink_uri.startswith("sqlite:///"):
         path = unquote(urlsplit(sink_uri).path)
         return choose(Place(path=path, zone=zone_name(parse_zone(tz))), ts, feed)
-    parse_sink_uri(sink_uri).database  # noqa: B018 refuses what is no database
+    parse_sink_uri(sink_uri).database  # noqa: B018 refuses what is not a database
     return choose(Place(uri=sink_uri, snapshot=snapshot), ts, feed)
 
 

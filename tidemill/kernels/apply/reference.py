@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def groups(conflicts: Sequence[Sequence[int]]) -> list[int]:
-    """Return for each row the number of the first row of its group. Rows with a hash in common are in one group; 0 is no hash."""
+    """Return for each row the number of the first row of its group. Rows with a hash in common are in one group; 0 is not a hash."""
     group = list(range(len(conflicts)))
     holder: dict[int, int] = {}
     for row, hashes in enumerate(conflicts):

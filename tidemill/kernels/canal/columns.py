@@ -156,7 +156,7 @@ def w_value(T, p, column, pool, a, n, zone, S):
 
 @jit
 def is_higher(column, a, n):
-    """Whether an unsigned number does not fit the signed Java type; -1 if it is no number."""
+    """Whether an unsigned number does not fit the signed Java type; -1 if it is not a number."""
     power = ld32s(column + 4 * X.C_POWER)
     if power == 0:
         return 0

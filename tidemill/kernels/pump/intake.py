@@ -254,8 +254,8 @@ def intake(T, st, buf, n, g, policy, slot, largest, scratch):
 
 @entry(5)
 def frame_one(T, g, a, n, mark):
-    """Put n bytes of a binlog into the group as a record, with `mark` (type, start_ts, commit_ts, slot, stream). Returns 1, or 0 if there
-    is no room."""
+    """Put n bytes of a binlog into the group as a record, with `mark` (type, start_ts, commit_ts, slot, stream). Returns 1;
+    0: there is no room."""
     if ld64(g + 8 * G_COUNT) >= ld64(g + 8 * G_MOST) or RECORD_HEAD + n > ld64(g + 8 * G_CAP) - ld64(g + 8 * G_SIZE):
         return 0
     to = ld64(g + 8 * G_MARKS) + MARK_BYTES * ld64(g + 8 * G_COUNT)

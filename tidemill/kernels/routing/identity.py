@@ -130,11 +130,11 @@ class KeyHash(_Columns):
 
 def unique_slots(program: TableProgram) -> list[int]:
     """Return the slots of the columns whose change splits an update. An integer handle never changes: it is the key."""
-    wanted = program.info.unique_columns | set(program.info.handle_key_columns)
+    wanted = program.info.unique_key_ids | set(program.info.handle_key_ids)
     own = program.info.pk_column
     return [slot for column, slot in program.slots.items() if column in wanted and (own is None or column != own.id)]
 
 
 def handle_slots(program: TableProgram) -> list[int]:
     """Return the slots of the handle key's columns in table order."""
-    return [program.slots[column] for column in program.info.handle_key_columns if column in program.slots]
+    return [program.slots[column] for column in program.info.handle_key_ids if column in program.slots]

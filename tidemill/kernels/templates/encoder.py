@@ -106,7 +106,7 @@ class TextRowEncoder(RowEncoder):
             return key, whole
         if self.options.large_message.option is LargeMessageOption.NONE:
             raise self.too_large(record, size)
-        if not self.programs[record.table].info.handle_key_columns:
+        if not self.programs[record.table].info.handle_key_ids:
             raise NoHandleKey(
                 f"a row of {self.programs[record.table].name} takes {size} bytes as a message, and the table has no handle key that could "
                 f"stand for it: key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}"

@@ -34,7 +34,7 @@ def _entry(found: dict[str, object]) -> tuple[bytes, bytes | None, int]:
     if not isinstance(commit_ts, int) or commit_ts < 2:
         raise ValueError(f"commit_ts is {commit_ts!r}")
     if key[:1] != b"m":
-        raise ValueError(f"{key.hex()} is no meta key")
+        raise ValueError(f"{key.hex()} is not a meta key")
     if "value_hex" in found:
         return key, bytes.fromhex(str(found["value_hex"])), commit_ts
     return key, str(found["value_text"]).encode() if "value_text" in found else None, commit_ts

@@ -118,7 +118,7 @@ def value_fields(info: TableInfo, options: EncodingOptions) -> list[Field]:
 
 def key_fields(info: TableInfo, options: EncodingOptions) -> list[Field]:
     """Return the handle columns in table order, under the names that they have in the value."""
-    handle = set(info.handle_key_columns)
+    handle = set(info.handle_key_ids)
     return [field for field in _fields(info, options) if field.column.id in handle]
 
 

@@ -83,7 +83,7 @@ class CanalTable:
         self.schema, self.table, self.info, self.options = schema, table, info, options
         self.reader = RowReader(info, zone, json=json)
         self.columns = info.output_columns
-        handle = frozenset(info.handle_key_columns)
+        handle = frozenset(info.handle_key_ids)
         self.handle_columns = tuple(c for c in self.columns if c.id in handle)
         flags = column_flags(info)
         self._primary = frozenset(c.id for c in self.columns if flags[c.id] & ColumnFlag.PRIMARY_KEY)
@@ -115,7 +115,7 @@ class CanalTable:
         """The entry of a change. An empty value is none. Raises MalformedRow naming table, key and commit_ts."""
         try:
             cut = not value and self.options.delete_only_handle_key_columns  # then nothing else of the row is looked at
-            read = partial(self.reader.read_only, self.info.handle_key_columns) if cut else self.reader.read
+            read = partial(self.reader.read_only, self.info.handle_key_ids) if cut else self.reader.read
             after = read(key, value) if value else None
             before = read(key, old_value) if old_value else None
             if after is None and before is None:

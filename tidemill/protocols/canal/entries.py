@@ -62,7 +62,7 @@ def position_ts(file: str, offset: int) -> int:
     """The commit ts of a position. Raises ValueError for one that is not of this form."""
     found = re.fullmatch(r"tidb-bin\.(\d{8})", file)
     if found is None or offset < 0:
-        raise ValueError(f"{file[:60]!r}:{offset} is no position of an entry")
+        raise ValueError(f"{file[:60]!r}:{offset} is not a position of an entry")
     return (int(found[1]) * HOUR_MS << PHYSICAL_SHIFT) + (offset >> PLACE_BITS)
 
 

@@ -24,7 +24,7 @@ MAX_FRAME = 128 << 20
 
 
 class PacketError(MalformedMessage):
-    """Bytes that are no packet, or none that is known: `type` is the packet's, if it got so far."""
+    """Bytes that are not a packet, or none that is known: `type` is the packet's, if it got so far."""
 
     def __init__(self, problem: str, type_: int | None = None) -> None:
         self.type = type_
@@ -154,7 +154,7 @@ def _parsed(kind: type[_Message], data: bytes, type_: int | None = None) -> _Mes
     try:
         made.ParseFromString(data)
     except DecodeError:
-        raise PacketError(f"{len(data)} bytes that are no {kind.DESCRIPTOR.name}: {data[:16].hex()}…", type_) from None
+        raise PacketError(f"{len(data)} bytes that cannot be read as {kind.DESCRIPTOR.name}: {data[:16].hex()}…", type_) from None
     return made
 
 

@@ -16,7 +16,7 @@ _Message = TypeVar("_Message", bound=Message)
 
 
 class EntryError(MalformedMessage):
-    """Bytes that are no entry: `field` says where."""
+    """Bytes that are not an entry: `field` says where."""
 
     def __init__(self, field: str, problem: str) -> None:
         self.field = field
@@ -29,7 +29,7 @@ def parsed(kind: type[_Message], data: bytes, field: str) -> _Message:
     try:
         made.ParseFromString(data)
     except DecodeError:
-        raise EntryError(field, f"{len(data)} bytes that are no {kind.DESCRIPTOR.name}: {data[:16].hex()}…") from None
+        raise EntryError(field, f"{len(data)} bytes that cannot be read as {kind.DESCRIPTOR.name}: {data[:16].hex()}…") from None
     return made
 
 

@@ -85,7 +85,7 @@ class CanalJsonTable:
         self.schema, self.table, self.info, self.options = schema, table, info, options
         self.reader = RowReader(info, zone, json=json)
         self.columns = info.output_columns
-        handle = frozenset(info.handle_key_columns)
+        handle = frozenset(info.handle_key_ids)
         self.handle_columns = tuple(c for c in self.columns if c.id in handle)
         flags = column_flags(info)
         primary = [string(c.name.encode()) for c in self.columns if flags[c.id] & ColumnFlag.PRIMARY_KEY]
@@ -146,7 +146,7 @@ class CanalJsonTable:
         message that is too large. Raises MalformedRow naming table, key and commit_ts."""
         try:
             cut = not value and self.options.delete_only_handle_key_columns  # then no other column of the row is decoded
-            read = partial(self.reader.read_only, self.info.handle_key_columns) if cut else self.reader.read
+            read = partial(self.reader.read_only, self.info.handle_key_ids) if cut else self.reader.read
             after = read(key, value) if value else None
             before = read(key, old_value) if old_value else None
             if after is None and before is None:

@@ -131,7 +131,7 @@ def _typed(kind: str, meaning: str, tidb_type: str, value: bool | int | float | 
 
 
 def _expect(value: object, kind: Any) -> Any:
-    """Return a value of this type. true and false are no numbers here."""
+    """Return a value of this type. true and false are not numbers here."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{shown(value)} does not fit")
     return value

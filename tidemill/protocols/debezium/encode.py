@@ -63,7 +63,7 @@ class DebeziumTable:
         self._json = json
         self.reader = RowReader(info, UTC, [_whole(column) for column in info.output_columns], json)
         self.columns = info.output_columns
-        handle = frozenset(info.handle_key_columns)
+        handle = frozenset(info.handle_key_ids)
         self.handle_columns = tuple(c for c in self.columns if c.id in handle)
         self._places = {c.id: i for i, c in enumerate(self.columns)}
         cluster = options.debezium.cluster_id

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def column_flags(table: TableInfo) -> dict[int, ColumnFlag]:
     """Return the protocol's flags of each column by id. An index marks all its columns, not only the first as MySQL does."""
     flags = {}
-    handle = table.handle_key_columns
+    handle = table.handle_key_ids
     for column in table.columns:
         flag = ColumnFlag(0)
         flag |= ColumnFlag.BINARY if column.is_binary else 0
@@ -143,12 +143,12 @@ class OpenTable:
         """Return the value JSON of a row with the members u, p or d for its images. Raises MalformedRow, NoHandleKey."""
         options = self.options
         only_handle = only_handle or (not value and options.delete_only_handle_key_columns)
-        read = partial(self.reader.read_only, self.info.handle_key_columns) if only_handle else self.reader.read
+        read = partial(self.reader.read_only, self.info.handle_key_ids) if only_handle else self.reader.read
         after = read(key, value) if value else None
         before = read(key, old_value) if old_value and (after is None or options.output_old_value) else None
         if after is None and before is None:
             raise MalformedRow("neither a new nor an old value")
-        if only_handle and not self.info.handle_key_columns:
+        if only_handle and not self.info.handle_key_ids:
             raise NoHandleKey("the table has no handle key, so no column of this row could be sent")
 
         def chosen(i: int, column: ColumnInfo) -> bool:

@@ -65,7 +65,7 @@ class SimpleTable:
         self.schema, self.table, self.info, self.location = schema, table, info, location
         self.reader = RowReader(info, zone, json=json)
         columns = info.output_columns
-        handle = frozenset(info.handle_key_columns)
+        handle = frozenset(info.handle_key_ids)
         self.columns = sorted(columns, key=lambda c: c.name.encode())
         self.handle_columns = [c for c in self.columns if c.id in handle]
         self._places = {c.id: i for i, c in enumerate(columns)}

@@ -4,7 +4,7 @@ set utf8mb4 and time zone +00:00.
 | type | literal |
 |---|---|
 | integers, YEAR, BIT, DECIMAL | the number |
-| ENUM, SET | the number of the element, the bits of the elements; `0/*0*/` for the ENUM value that is no element |
+| ENUM, SET | the number of the element, the bits of the elements; `0/*0*/` for the ENUM value that is not an element |
 | FLOAT, DOUBLE | shortest digits, with an exponent where they are large or small |
 | times, JSON, VECTOR | text |
 | strings | text, with `'`, backslash, CR and LF escaped |
@@ -79,7 +79,7 @@ class SqlTable:
         there = None if only is None else {name.lower() for name in only}
         columns = [c for c in info.output_columns if there is None or c.name.lower() in there]
         self.columns = tuple(c for c in columns if not c.is_generated)
-        wanted = set(info.handle_key_columns)
+        wanted = set(info.handle_key_ids)
         found = tuple(c for c in columns if c.id in wanted)
         self.has_key = bool(wanted) and len(found) == len(wanted)
         self.key = found if self.has_key else self.columns

@@ -359,7 +359,7 @@ def _json(data: bytes) -> Mapping[str, Any]:
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _complaint(error: ErrorDetails, model: type[Request]) -> str:

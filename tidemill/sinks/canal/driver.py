@@ -99,7 +99,7 @@ class CanalDriverSink(ByDispatchers):
         return writer.name
 
     def _retain(self, store: StorePublisher) -> None:
-        """Now and then remove what is not needed. That it cannot be done now is no reason to stop delivery."""
+        """Now and then remove what is not needed. That it cannot be done now is not a reason to stop delivery."""
         if store.fills or time.monotonic() < self._retained + RETENTION_EVERY_S:
             return
         self._retained = time.monotonic()

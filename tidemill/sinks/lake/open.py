@@ -17,7 +17,7 @@ def lake_uri(place: str) -> SinkUri:
     """Return the sink URI of a lake that is named by it, or by a folder. Raises ConfigError."""
     found = parse_sink_uri(place if "://" in place else f"delta://{os.path.abspath(place)}")  # noqa: PTH100 – keeps the path as given
     if found.lake is None:
-        raise ConfigError(f"{found} is no place of tables", hint="Give a folder, or a delta:// or iceberg:// URI.")
+        raise ConfigError(f"{found} is not a place of tables", hint="Give a folder, or a delta:// or iceberg:// URI.")
     return found
 
 

@@ -75,7 +75,7 @@ class _Table:
         images = ALL_IMAGES if every_image else ALL_IMAGES & ~(1 << _PREIMAGE)
         columns = ColumnProgram(program)
         self.keyless = not program.info.has_usable_key
-        wanted = set(program.info.handle_key_columns)
+        wanted = set(program.info.handle_key_ids)
         self.keys = tuple(column.name for column in columns.plain.columns if column.id in wanted) or (ROW_ID,)
         self.names = [column.name for column in columns.plain.columns]
         self.builder = ColumnBuilder([columns], images)

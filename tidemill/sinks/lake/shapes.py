@@ -95,7 +95,7 @@ def lake_table(version: TableVersion, *, history: bool = False) -> LakeTable:
         fields.append(field(column.name, kind, column.id))
         values.append(pa.array([_absent(reader, at)], kind) if not history else pa.nulls(1, kind))
     _check_names(version, [one.name for one in fields])
-    wanted = set(info.handle_key_columns)
+    wanted = set(info.handle_key_ids)
     keys = tuple(column.name for column in info.output_columns if column.id in wanted) or (ROW_ID,)
     first = pa.RecordBatch.from_arrays(values, schema=pa.schema(fields))
     return LakeTable(version.schema, version.table, version.table_id, first, keys, history)

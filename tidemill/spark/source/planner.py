@@ -97,7 +97,7 @@ class Planner:
         )
 
     def last_ts(self) -> int:
-        """The ts up to which a DataFrame that is no stream reads. Raises StartTsOutOfLog for an end that the log has not reached."""
+        """The ts up to which a DataFrame that is not a stream reads. Raises StartTsOutOfLog for an end that the log has not reached."""
         resolved, end = self.reader.resolved_ts(), self.options.end
         if end is not None and end > resolved:
             raise StartTsOutOfLog(

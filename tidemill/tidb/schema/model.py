@@ -362,7 +362,7 @@ class TableInfo:
         return tuple(self.columns[part.offset] for part in index.columns)
 
     @cached_property
-    def handle_key_columns(self) -> tuple[int, ...]:
+    def handle_key_ids(self) -> tuple[int, ...]:
         """Ids of the handle key's columns, in table order. Empty when the table has no handle key (TiCDC's rule).
 
         The handle key is the primary key. Without one it is the public unique index, all columns NOT NULL and not virtual, with the
@@ -386,7 +386,7 @@ class TableInfo:
         return bool(columns) and all(c.not_null and not c.is_virtual for c in columns)
 
     @cached_property
-    def unique_columns(self) -> frozenset[int]:
+    def unique_key_ids(self) -> frozenset[int]:
         """Ids of all columns in the primary key or in any public unique index, nullable ones too."""
         found = {self.pk_column.id} if self.pk_column is not None else set()
         for index in self.public_indices:
@@ -397,7 +397,7 @@ class TableInfo:
     @property
     def has_usable_key(self) -> bool:
         """Whether the table has a handle key, so that it is replicated without force-replicate."""
-        return bool(self.handle_key_columns)
+        return bool(self.handle_key_ids)
 
     @property
     def partition(self) -> PartitionInfo | None:

@@ -1,4 +1,4 @@
-"""Addresses from PD that are no TiKV: dead, hanging, or speaking another protocol. The capture reports them, and continues when the stores
+"""Addresses from PD that are not TiKV: dead, hanging, or speaking another protocol. The capture reports them, and continues when the stores
 are back."""
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _rule(schema: str, table: str, rule: Any, what: str, wrong: ConfigError) -> 
     for event in (one.lower().strip() for one in events):
         if event not in _GROUPS and event not in _DML | _DDL:
             raise ConfigError(
-                f"{what} ignores {event!r}, which is no event",
+                f"{what} ignores {event!r}, which is not an event",
                 hint=f"Events are {', '.join(sorted(_GROUPS | dict.fromkeys(_DML | _DDL)))}.",
             )
         chosen |= _GROUPS.get(event, {event})
@@ -82,7 +82,7 @@ def _rule(schema: str, table: str, rule: Any, what: str, wrong: ConfigError) -> 
         try:
             re.compile(query)
         except re.error as error:
-            raise ConfigError(f"{what} ignores {query!r}, which is no regular expression: {error}") from None
+            raise ConfigError(f"{what} ignores {query!r}, which is not a regular expression: {error}") from None
     return Rule(schema, table, frozenset(chosen), tuple(queries))
 
 

@@ -67,7 +67,7 @@ async def read_batches(batcher: Batcher, binlogs: Binlogs, at: int, tables: Know
 def is_told_apart(info: TableInfo) -> bool:
     """Whether the rows of a table can be found by what a batch has of them."""
     if info.has_usable_key:
-        return not any(info.columns_by_id[number].is_generated for number in info.handle_key_columns)
+        return not any(info.columns_by_id[number].is_generated for number in info.handle_key_ids)
     exact = all(family(column) not in (Family.JSON, Family.FLOAT) for column in info.output_columns)
     return exact and (info.handle_kind is not HandleKind.HIDDEN or len(info.physical_ids) == 1)
 

@@ -191,7 +191,7 @@ class _Http2(asyncio.Protocol):
             request = pump_pb2.WriteBinlogReq.FromString(call.message)
             head = self._server.service.admit(request.clusterID, request.payload)
         except DecodeError as error:
-            machine.refuse(call.stream, Status.INTERNAL, f"{len(call.message)} bytes are no WriteBinlogReq: {error}")
+            machine.refuse(call.stream, Status.INTERNAL, f"{len(call.message)} bytes are not a WriteBinlogReq: {error}")
         except (PumpRefused, PumpFailed, MalformedMessage) as error:
             machine.refuse(call.stream, Status.UNKNOWN, error.message)
         else:
@@ -215,7 +215,7 @@ class _Http2(asyncio.Protocol):
                         self._room.clear()
                         await self._room.wait()
         except DecodeError as error:
-            machine.refuse(stream, Status.INTERNAL, f"{len(call.message)} bytes are no PullBinlogReq: {error}")
+            machine.refuse(stream, Status.INTERNAL, f"{len(call.message)} bytes are not a PullBinlogReq: {error}")
         except PullRefused as refused:
             machine.refuse(stream, refused.status, refused.message)
         finally:

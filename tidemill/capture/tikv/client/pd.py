@@ -94,7 +94,7 @@ def store_of(store: metapb_pb2.Store) -> Store:
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:
-    """Return major, minor, patch of `v8.5.1-alpha-3-gabc-dirty`; None if the text is no version."""
+    """Return major, minor, patch of `v8.5.1-alpha-3-gabc-dirty`; None if the text is not a version."""
     found = _VERSION.match(text.strip())
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
@@ -409,7 +409,7 @@ class PdClient:
         await self._call("SetGCBarrier", request)
 
     async def delete_gc_barrier(self, barrier_id: str) -> None:
-        """Delete a barrier. It is no error if there is none."""
+        """Delete a barrier. It is not an error if there is none."""
         await self._call("DeleteGCBarrier", pdpb_pb2.DeleteGCBarrierRequest(keyspace_scope=_NO_KEYSPACE, barrier_id=barrier_id))
 
     # ------------------------------------------------------------------ what cluster this is

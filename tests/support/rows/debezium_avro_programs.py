@@ -16,5 +16,5 @@ MODES = [
 
 def encoder_of(programs: list[TableProgram], options: EncodingOptions) -> DebeziumAvroRowEncoder:
     """An encoder with ids of one to four bytes, whose clock stands still."""
-    ids = [(7 << 4 * i, (9 << 4 * i) + 1) for i in range(len(programs))]
+    ids = [(7 << 4 * (i % 7), (9 << 4 * (i % 7)) + 1) for i in range(len(programs))]
     return DebeziumAvroRowEncoder(programs, options, ids, clock=lambda: NOW)

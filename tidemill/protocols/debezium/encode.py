@@ -118,16 +118,17 @@ class DebeziumTable:
             after = self.reader.read(key, value) if value else None
             needed = after is None or self.options.debezium.output_old_value
             before = self.reader.read(key, old_value) if old_value and needed else None
+            shown = after if after is not None else before
+            assert shown is not None
+            handle = self.image(self.handle_columns, shown)
+            change = self._change(before, after, update=bool(value and old_value))
         except TidemillError as error:
             place = f"table {self.schema}.{self.table}, key {key.hex()}, commit_ts {commit_ts}"
             raise MalformedRow(f"{place}: {error.message}", hint=error.hint) from error
-        shown = after if after is not None else before
-        assert shown is not None
         start = start_ts if self.options.debezium.include_start_ts else None
         source = b'{"payload":{"source":' + self.source.at(commit_ts, now_ms, start)
-        change = self._change(before, after, update=bool(value and old_value))
         return (
-            b'{"payload":{' + self.image(self.handle_columns, shown) + self.key_schema,
+            b'{"payload":{' + handle + self.key_schema,
             source + b',"transaction":null,"op":' + change + self.value_schema,
         )
 

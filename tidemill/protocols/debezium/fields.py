@@ -84,7 +84,7 @@ def parameters_of(column: ColumnInfo) -> dict[str, str]:
     """Return the parameters of a column's schema: the bits of a BIT, the elements of ENUM and SET."""
     match column.tp:
         case MySQLType.BIT if column.flen != 1:
-            return {"length": str(column.flen)}
+            return {"length": str(max(column.flen, 1))}
         case MySQLType.ENUM:
             return {"allowed": ",".join(map(_escaped, column.elems))}
         case MySQLType.SET:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from datetime import UTC, date
 
-from tidemill.errors import MalformedBytes
+from tidemill.errors import MalformedBytes, MalformedRow
 from tidemill.protocols.debezium.text import string
 from tidemill.tidb.rows.cells import Cell, cell
 from tidemill.tidb.rows.defaults import from_text
@@ -74,9 +74,15 @@ Connected = None | bool | int | float | str | bytes
 
 
 def connected(column: ColumnInfo, value: Cell) -> Connected:
-    """Return a cell as Debezium's value. TIMESTAMPs must be in UTC; DATETIME and TIME may have more digits than the column's type."""
+    """Return a cell as Debezium's value. TIMESTAMPs must be in UTC; DATETIME and TIME may have more digits than the column's type.
+
+    Raises MalformedRow for a TIME beyond MySQL's range.
+    """
     if isinstance(value, str):
-        return _from_text(column, value)
+        try:
+            return _from_text(column, value)
+        except ValueError as error:
+            raise MalformedRow(f"column {column.name}: {error}") from None
     return _from_number(column, value) if isinstance(value, int) else value
 
 

@@ -24,6 +24,7 @@ from tidemill.kernels.canal import CanalRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.debezium import DebeziumRowEncoder
+from tidemill.kernels.debezium_avro import DebeziumAvroRowEncoder
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.routing.identity import KeyHash, UniqueChange
 from tidemill.kernels.rows.mount import MountEncoder
@@ -65,6 +66,7 @@ BENCHES = {
     "simple": Bench(EncodingOptions(MessageFormat.SIMPLE), {"narrow": 4916, "mixed": 13831, "wide": 44820}),
     "debezium": Bench(EncodingOptions(MessageFormat.DEBEZIUM), {"narrow": 10009, "mixed": 20290, "wide": 48538}),
     "debezium-payload": Bench(EncodingOptions(MessageFormat.DEBEZIUM, debezium=DebeziumOptions(disable_schema=True)), None),
+    "debezium-avro": Bench(EncodingOptions(MessageFormat.DEBEZIUM_AVRO), None),
     "avro-checksum": Bench(EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=True, row_checksum=True, avro=STRINGS), None),
 }
 
@@ -74,6 +76,10 @@ def encoder_of(bench: Bench, program: TableProgram) -> tuple[Any, Callable[..., 
     if bench.options.protocol is MessageFormat.AVRO:
         made = AvroRowEncoder([program], bench.options, [(1, 2)])
         return made, made.programs[0].avro.row
+    if bench.options.protocol is MessageFormat.DEBEZIUM_AVRO:
+        envelopes = DebeziumAvroRowEncoder([program], bench.options, [(1, 2)], clock=lambda: 0)
+        reference = envelopes.programs[0].reference
+        return envelopes, lambda key, value, old, ts: reference.row(key, value, old, 0, ts, 0)
     if bench.options.protocol is MessageFormat.CANAL:
         canal = CanalRowEncoder([program], bench.options)
         return canal, canal.tables[0].row

@@ -135,7 +135,7 @@ def test_the_file_sets_all_of_them_and_workers_get_them() -> None:
 @pytest.mark.parametrize("protocol", [p for p in MessageFormat if p is not MessageFormat.AVRO])
 def test_only_avro_sends_checksums_and_others_say_so(protocol: MessageFormat) -> None:
     config = parse_config("[integrity]\nintegrity-check-level = 'correctness'\n")
-    sink = config.sink_uri(f"messages:///m?protocol={protocol.value}")
+    sink = config.sink_uri(f"messages:///m?protocol={protocol.value}&schema-registry=http://r")
     assert f"integrity-check-level has no meaning for protocol {protocol.value}" in sink.warnings
 
 
@@ -157,6 +157,11 @@ def test_debezium() -> None:
     assert sink.encoding.enable_tidb_extension
     assert parse_sink_uri(sink.text).encoding == sink.encoding, "workers get the same"
     assert not config.sink_uri("kafka://b:1/t?protocol=debezium&debezium-disable-schema=false").encoding.debezium.disable_schema
+    avro = config.sink_uri("kafka://b:1/t?protocol=debezium-avro&schema-registry=http://r&avro-decimal-handling-mode=string")
+    assert (avro.encoding.debezium, avro.encoding.avro.decimal_mode) == (DebeziumOptions(True, False, True), DecimalMode.STRING)
+    assert "debezium-disable-schema has no meaning for protocol debezium-avro" in avro.warnings
+    with pytest.raises(ConfigError, match="protocol debezium-avro needs schema-registry"):
+        config.sink_uri("kafka://b:1/t?protocol=debezium-avro")
     with pytest.raises(ConfigError, match="protocol debezium has no such messages"):
         made(MessageFormat.DEBEZIUM, large_message_handle_option="handle-key-only")
 

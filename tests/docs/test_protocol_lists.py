@@ -15,7 +15,7 @@ from tidemill.protocols.spec import ProtocolSpec
 
 ROOT = Path(__file__).parents[2]
 NAMES = {"open-protocol": "Open Protocol", "avro": "Avro", "canal": "Canal", "canal-json": "Canal-JSON", "csv": "CSV", "simple": "simple",
-         "debezium": "Debezium"}  # fmt: skip
+         "debezium": "Debezium", "debezium-avro": "Debezium in Avro"}  # fmt: skip
 """What prose calls each protocol."""
 COLUMN_FUNCTIONS = ("open-protocol", "avro", "canal", "canal-json")
 """Those that `tidemill.spark` has a column function for."""

@@ -79,3 +79,18 @@ def test_types_that_readers_take() -> None:
     assert readable(["null", "double"], ["null", "int"])
     assert not readable(["null", "double"], ["null", "string"])
     assert readable(typed("long", "BIGINT"), typed("int", "INT"))
+
+
+def envelope(*columns: dict[str, Any]) -> str:
+    """A schema as Debezium has it: the columns stand in a record, which a second field names."""
+    row = {"type": "record", "name": "Value", "fields": list(columns)}
+    return record(field("before", ["null", row], default=None), field("after", ["null", "Value"], default=None), name="Envelope")
+
+
+def test_columns_of_a_row_in_an_envelope_are_named() -> None:
+    old = envelope(ID, NULLABLE)
+    assert faults(old, envelope(ID, NULLABLE, DEFAULTED), "BACKWARD") == ()
+    assert [fault.column for fault in faults(old, envelope(ID, NULLABLE, REQUIRED), "BACKWARD")] == ["c"]
+    assert [fault.column for fault in faults(old, envelope(NULLABLE), "FORWARD")] == ["id"]
+    assert [fault.column for fault in faults(old, envelope(field("id", "string"), NULLABLE), "BACKWARD")] == ["id"]
+    assert [fault.column for fault in faults(old, record(field("before", "int"), name="Envelope"), "BACKWARD")] == ["before"]

@@ -211,3 +211,19 @@ def test_a_registry_that_keeps_its_subjects_to_itself(tmp_path: Path) -> None:
         front.requests.clear()
         one.ids(story.versions[0], "topic")
         assert front.requests == []
+
+
+def test_a_registry_takes_debeziums_envelopes(front: Front, tmp_path: Path) -> None:
+    """At BACKWARD a nullable column more is compatible, and one without a value in old messages is refused and named."""
+    envelopes = EncodingOptions(MessageFormat.DEBEZIUM_AVRO, avro=AvroOptions(registry=f"{front.url}?timeout=5s"))
+    create = "CREATE TABLE t (id BIGINT PRIMARY KEY, d DECIMAL(10, 2) DEFAULT 1.5, e ENUM('a', 'b') DEFAULT 'b', b VARBINARY(9), f BIT(9))"
+    story = Story(tmp_path, create, "ALTER TABLE t ADD COLUMN c DATETIME(6)", "ALTER TABLE t ADD COLUMN n INT NOT NULL")
+    one = open_registrar(envelopes)
+    ids = [one.ids(version, "dbserver1.app.t") for version in story.versions[:2]]
+    assert front.registered == ["dbserver1_app_t-key", "dbserver1_app_t-value", "dbserver1_app_t-value"]
+    assert one.ids(story.versions[0], "dbserver1.app.t") == ids[0]
+    assert open_registrar(envelopes).ids(story.versions[1], "dbserver1.app.t") == ids[1], "the same text again"
+    with pytest.raises(
+        SchemaIncompatible, match=r"subject dbserver1_app_t-value \(compatibility BACKWARD\): column `n` .* was added NOT NULL"
+    ):
+        one.ids(story.versions[2], "dbserver1.app.t")

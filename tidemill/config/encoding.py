@@ -29,12 +29,13 @@ def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) 
     Raises ConfigError for options that conflict.
     """
     canal, avro = protocol is MessageFormat.CANAL_JSON, protocol is MessageFormat.AVRO
+    extends = protocol is not None and "enable-tidb-extension" in spec_of(protocol).options
     compatible = canal and values["content-compatible"]
     options = EncodingOptions(
         protocol=protocol,
         max_message_bytes=values["max-message-bytes"],
         max_batch_size=values["max-batch-size"],
-        enable_tidb_extension=(canal or avro or protocol is MessageFormat.DEBEZIUM) and values["enable-tidb-extension"],
+        enable_tidb_extension=extends and values["enable-tidb-extension"],
         content_compatible=compatible,
         only_output_updated_columns=compatible or values["only-output-updated-columns"],
         delete_only_handle_key_columns=values["delete-only-output-handle-key-columns"],
@@ -91,7 +92,10 @@ def _check(options: EncodingOptions, values: Mapping[str, Any]) -> None:
         case MessageFormat.CSV:
             _check_csv(options)
         case MessageFormat.AVRO:
-            _check_avro(options)
+            _check_registry(options)
+            _check_checksums(options)
+        case MessageFormat.DEBEZIUM_AVRO:
+            _check_registry(options)
         case MessageFormat.SIMPLE if values["encoding-format"] == "avro":
             raise ConfigError("encoding-format = avro is not supported yet: protocol simple is written as JSON")
     if options.protocol is not None:
@@ -120,10 +124,13 @@ def _check_mark(csv: CsvOptions, name: str, mark: str) -> None:
         raise ConfigError(f"csv: the {name} {mark!r} stands in {where}, where nothing is put into quotes: nobody could read such lines")
 
 
-def _check_avro(options: EncodingOptions) -> None:
+def _check_registry(options: EncodingOptions) -> None:
+    if options.protocol is not None and not options.avro.registry:
+        raise ConfigError(f"protocol {options.protocol.value} needs schema-registry, the address of the schema registry")
+
+
+def _check_checksums(options: EncodingOptions) -> None:
     avro = options.avro
-    if not avro.registry:
-        raise ConfigError("protocol avro needs schema-registry, the address of the schema registry")
     whole = options.enable_tidb_extension and avro.decimal_mode is DecimalMode.STRING
     if options.row_checksum and not (whole and avro.bigint_unsigned_mode is BigintUnsignedMode.STRING):
         raise ConfigError(

@@ -36,7 +36,7 @@ from tidemill.rules.topics import check_topic
 DEFAULT_TOPIC = "tidemill"
 NEW_TOPIC_PARTITIONS = 3  # partitions of a topic that the Kafka sink creates without partition-num
 
-_LATER_PROTOCOLS = {"maxwell", "craft", "debezium-avro"}
+_LATER_PROTOCOLS = {"maxwell", "craft"}
 _SCHEME_WORDS = {
     "kafka": Scheme.KAFKA,
     "kafka+ssl": Scheme.KAFKA,

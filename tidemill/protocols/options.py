@@ -20,6 +20,7 @@ class MessageFormat(enum.Enum):
     SIMPLE = "simple"
     AVRO = "avro"
     DEBEZIUM = "debezium"
+    DEBEZIUM_AVRO = "debezium-avro"
 
 
 class LargeMessageOption(enum.Enum):
@@ -124,7 +125,7 @@ class EncodingOptions:
     every_image: bool = False  # of such columns: the rows before and after each change, not only what it leaves
     max_message_bytes: int = 10 * 1024 * 1024
     max_batch_size: int = 16  # events of an Open Protocol message
-    enable_tidb_extension: bool = False  # canal-json, avro, debezium
+    enable_tidb_extension: bool = False  # canal-json, avro, debezium, debezium-avro
     content_compatible: bool = False  # canal-json
     only_output_updated_columns: bool = False
     delete_only_handle_key_columns: bool = False

@@ -46,7 +46,8 @@ class ProtocolSpec:
     no_columns: str = ""
     """Why there is no decoder into columns."""
     needs: frozenset[Needs] = frozenset()
-    uses_registry: bool = False
+    schemas: str = ""
+    """A function of (table version, options) that returns the `AvroSchemas` to register. Empty: the protocol has no schema registry."""
     large_messages: bool = False
     """Whether a row that is too large for a message may be sent as its handle key, or as a claim check."""
     file_extension: str = ""
@@ -63,6 +64,11 @@ class ProtocolSpec:
     def __post_init__(self) -> None:
         if bool(self.columns) == bool(self.no_columns):
             raise ValueError(f"{self.spellings[0]}: either a decoder into columns, or why there is none")
+
+    @property
+    def uses_registry(self) -> bool:
+        """Whether the schemas of tables are registered before their rows are sent."""
+        return bool(self.schemas)
 
 
 def load(place: str) -> Any:

@@ -1,5 +1,7 @@
 """Why a new schema is incompatible with an old one, column by column: Avro's resolution rules for records of tables. Pure.
 
+A record of a row that is a field of another record, as in Debezium's envelope, is compared column by column too.
+
 The registry decides. This module explains a refusal to people, and finds the changes worth asking the registry about beforehand. Rules:
 Avro's specification, "Schema Resolution"; levels: Confluent's.
 """
@@ -63,7 +65,10 @@ def _unread(reader: Schema, writer: Schema, missing: str) -> list[Fault]:
     found = []
     for field in reader["fields"]:
         name = field["name"]
-        if name not in written:
+        reader_row, written_row = _row(field["type"]), _row(written.get(name, {}).get("type"))
+        if reader_row is not None and written_row is not None:
+            found += _unread(reader_row, written_row, missing)
+        elif name not in written:
             if "default" not in field:
                 found.append(Fault(name, f"({described(field['type'])}) {missing}"))
         elif not readable(field["type"], written[name]["type"]):
@@ -71,6 +76,12 @@ def _unread(reader: Schema, writer: Schema, missing: str) -> list[Fault]:
                 Fault(name, f"has another type: {described(written[name]['type'])} and {described(field['type'])} do not go together")
             )
     return found
+
+
+def _row(schema: Schema) -> Schema | None:
+    """Return the record that a field is, or holds beside null. None: it is none, or only named here."""
+    branches = schema if isinstance(schema, list) else [schema]
+    return next((branch for branch in branches if isinstance(branch, dict) and branch.get("type") == "record"), None)
 
 
 def readable(reader: Schema, writer: Schema) -> bool:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from tidemill.config.registry_address import parse_address
 from tidemill.errors import RegistryError, RegistryUnavailable, SchemaIncompatible
-from tidemill.protocols.avro.schema import Side, subject, table_schemas
+from tidemill.protocols.all import spec_of
+from tidemill.protocols.avro.schema import AvroSchemas, Side, subject
 from tidemill.protocols.options import EncodingOptions
+from tidemill.protocols.spec import load
 from tidemill.registry.answers import Forbidden, NotThere
 from tidemill.registry.cache import IdCache
 from tidemill.registry.client import RegistryClient
@@ -36,6 +38,8 @@ class Registrar:
 
     def __init__(self, client: RegistryClient, cache: IdCache, options: EncodingOptions) -> None:
         self._client, self._cache, self._options = client, cache, options
+        assert options.protocol is not None, "only messages have schemas"
+        self._table_schemas = load(spec_of(options.protocol).schemas)
 
     def close(self) -> None:
         """Close the connection."""
@@ -53,9 +57,13 @@ class Registrar:
 
     def ids(self, version: TableVersion, topic: str) -> tuple[int, int]:
         """Return the ids of a table's key (NO_KEY: none) and value. Raises SchemaIncompatible, RegistryError, RegistryUnavailable."""
-        texts = table_schemas(version, self._options)
+        texts = self._schemas(version)
         key = self._id(version, topic, Side.KEY, texts.key) if texts.key is not None else NO_KEY
         return key, self._id(version, topic, Side.VALUE, texts.value)
+
+    def _schemas(self, version: TableVersion) -> AvroSchemas:
+        found: AvroSchemas = self._table_schemas(version, self._options)
+        return found
 
     def _id(self, version: TableVersion, topic: str, side: Side, text: str) -> int:
         name = subject(topic, side)
@@ -110,8 +118,8 @@ class Registrar:
         if after is None:
             return
         version, topic = after
-        new = table_schemas(version, self._options)
-        old = table_schemas(before[0], self._options) if before is not None else None
+        new = self._schemas(version)
+        old = self._schemas(before[0]) if before is not None else None
         for side, text in ((Side.KEY, new.key), (Side.VALUE, new.value)):
             name = subject(topic, side)
             if text is None or self._cache.get(name, text) is not None:

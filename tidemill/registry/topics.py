@@ -26,8 +26,8 @@ def _collision(ts: int, pair: list[tuple[TableName, str]]) -> TopicCollision:
     names = f"{'.'.join(one)} and {'.'.join(two)}"
     shared = f"topic {topic}" if topic == other else f"subject {subject(topic, Side.VALUE)}, by the topics {topic} and {other}"
     return TopicCollision(
-        f"tables {names}, as they are past {describe(ts)}, would share {shared}: with protocol avro a topic holds one table, because its "
-        "messages have one schema",
+        f"tables {names}, as they are past {describe(ts)}, would share {shared}: with a schema registry a topic holds one table, "
+        "because its messages have one schema",
         hint="Give them topics of their own: sink.dispatchers with a topic that has {schema} and {table}, such as "
         '"tidb_{schema}_{table}", or leave one of them out with filter.rules. A changefeed that exists keeps its settings: '
         f"start another with --start-ts {ts}.",

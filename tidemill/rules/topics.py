@@ -42,7 +42,7 @@ class TopicExpression:
     def check_avro(self) -> None:
         """Check the expression for Avro, where a topic holds one table: it has both placeholders or none. Raises ValueError."""
         if self.text and not self.fixed and not _BOTH.fullmatch(self.text):
-            raise ValueError("with protocol avro an expression has both {schema} and {table}")
+            raise ValueError("with a schema registry an expression has both {schema} and {table}")
 
     @property
     def fixed(self) -> bool:

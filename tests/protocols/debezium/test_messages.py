@@ -248,3 +248,10 @@ def test_broken_rows_are_named() -> None:
         made.row(record_key(100, 1), None, None, 7, 9, NOW)
     with pytest.raises(MalformedRow, match=r"table test\.table1, key 74.*commit_ts 9"):
         made.row(record_key(100, 1), b"\x80", None, 7, 9, NOW)
+
+
+def test_a_time_that_mysql_cannot_have_is_an_error_of_its_row() -> None:
+    info = table([column(MySQLType.LONG, name="id"), column(MySQLType.DURATION, name="t")], pk_is_handle=True)
+    nanoseconds = (9947 * 3600 * 10**9).to_bytes(8, "little")
+    with pytest.raises(MalformedRow, match=r"table test\.t1, key 74.*commit_ts 9: column t: .* is not a time"):
+        DebeziumTable("test", "t1", info, options()).row(record_key(100, 1), pack_row({2: nanoseconds}), None, 7, 9, NOW)

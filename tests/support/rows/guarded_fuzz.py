@@ -24,6 +24,7 @@ from tests.support.binlog.guarded_pump import fuzz_pump
 from tests.support.canal.golden import lines
 from tests.support.capture.eventfeeds import recorded_messages
 from tests.support.golden.text_encoders import VARIANTS, encoder_of
+from tests.support.rows import debezium_avro_programs as debezium_avro
 from tests.support.rows.avro_programs import MODES, programs_of
 from tests.support.rows.guard_pages import Guarded, GuardedRows, guarded_array
 from tests.support.rows.mutation import mutated
@@ -209,7 +210,8 @@ def fuzz_texts(rng: random.Random, rounds: int) -> None:
 def fuzz_avro(rng: random.Random, rounds: int) -> None:
     def make() -> tuple[Sequence[TableProgram], list[Callable[[Any, Any], object]]]:
         programs = programs_of(rng, 2)
-        return programs, [guarded(AvroRowEncoder(programs, rng.choice(MODES), [(1, 2), (3, 4)])).encode]
+        envelopes = debezium_avro.encoder_of(programs, rng.choice(debezium_avro.MODES))
+        return programs, [guarded(AvroRowEncoder(programs, rng.choice(MODES), [(1, 2), (3, 4)])).encode, guarded(envelopes).encode]
 
     fuzz_encoders(rng, rounds, make)
 

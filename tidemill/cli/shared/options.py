@@ -80,7 +80,7 @@ SchemaRegistryOption = Annotated[
     typer.Option(
         "--schema-registry",
         envvar="TIDEMILL_SCHEMA_REGISTRY",
-        help="For avro: http:// or https://, then \\[USER:PASSWORD@]HOST:PORT, percent-encoded. Wins over the sink URI.",
+        help="For avro and debezium-avro: http:// or https://, then \\[USER:PASSWORD@]HOST:PORT, percent-encoded. Wins over the sink URI.",
     ),
 ]
 SparkConfOption = Annotated[

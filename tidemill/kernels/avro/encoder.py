@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.messages.row_encoder import RowEncoder, bytes_of
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, Outcome
 from tidemill.kernels.rows.program import TableProgram, table_words, tables_of
-from tidemill.kernels.rows.views import RowArray, raw_record
+from tidemill.kernels.rows.views import RawRecord, RowArray, raw_record
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import EncodingOptions
 from tidemill.records import RECORD_OVERHEAD
@@ -23,29 +24,33 @@ from tidemill.records import RECORD_OVERHEAD
 _FIRST_SIZE = 4 << 20
 
 
-class AvroRowEncoder(RowEncoder):
-    """Encodes one message for each row. `schema_ids` are those of each program's key (-1: none) and value."""
+class AvroMessages(RowEncoder):
+    """The base of encoders of Avro messages: one for each row, key and value one after the other in a buffer.
+
+    `scratches`: how many rows are located at once.
+    """
 
     OUTCOME = k.ST_OUTCOME
 
-    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, schema_ids: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, scratches: int = 1) -> None:
         super().__init__(k.STATE_WORDS)
-        self.programs = [AvroProgram.of(program, options, ids) for program, ids in zip(programs, schema_ids, strict=True)]
-        self._kept = list(programs)  # they own the memory that both kinds of words point to
+        self._kept = list(programs)  # they own the memory that the words point to
         self.options = options
-        self._tables, self._avro = table_words(programs), avro_words(self.programs)
         self._constants = tables_of(programs)
         self._out = Buffer(_FIRST_SIZE)
-        self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
+        self._scratch = np.zeros(scratches * SCRATCH_BYTES, np.uint8)
 
-    def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
-        """Return how many rows had a wrong checksum since the last call, and names of some. All such rows fall back to the reference."""
-        count, names = 0, list[str]()
-        for table in (program.avro for program in self.programs):
-            count += table.corrupted_rows
-            names += table.corrupted
-            table.corrupted_rows, table.corrupted = 0, []
-        return count, tuple(names)
+    @abstractmethod
+    def _message(self, record: RawRecord) -> tuple[bytes | None, bytes | None]:
+        """Return key and value of a row by the reference. Raises MalformedRow."""
+
+    @abstractmethod
+    def _call(self, at: int, rows: RowArray) -> int:
+        """Call the kernel. See `_run`."""
+
+    @abstractmethod
+    def _room(self, rows: RowArray, at: int) -> int:
+        """Return the most bytes that the kernel may write for row `at`."""
 
     def _begin(self, groups: npt.NDArray[np.int32]) -> None:
         state = self._state
@@ -54,8 +59,7 @@ class AvroRowEncoder(RowEncoder):
     def _run(self, at: int, rows: RowArray) -> int:
         state = self._state
         state[k.ST_OUT], state[k.ST_OUT_SIZE] = self._out.address, self._out.size
-        tables, avro, scratch = self._tables.ctypes.data, self._avro.ctypes.data, self._scratch.ctypes.data
-        return int(k.avro_rows(at, len(rows), rows.ctypes.data, tables, avro, self._constants, scratch, state.ctypes.data))
+        return self._call(at, rows)
 
     def _finish(self, count: int) -> Messages:
         messages = self._messages[:count]
@@ -64,16 +68,15 @@ class AvroRowEncoder(RowEncoder):
         return Messages(messages, (self._out.array,))
 
     def _grow(self, rows: RowArray, at: int) -> None:
-        row, state = rows[at], self._state
+        state = self._state
         ready = max(int(state[k.ST_READY_KEY_LEN]), 0) + max(int(state[k.ST_READY_VALUE_LEN]), 0)
         used = int(state[k.ST_OUT_USED])
-        self._out.grow(used + 2 * int(self._avro[row["table"], A_FIXED]) + 16 * bytes_of(rows, at) + ready + k.READ_AHEAD, used)
+        self._out.grow(used + self._room(rows, at) + ready + k.READ_AHEAD, used)
 
     def _by_reference(self, rows: RowArray, at: int, outcome: Outcome) -> int:
         if outcome is Outcome.TOO_LARGE:
             raise self._too_large(rows, at)
-        record = raw_record(rows, at)
-        key, value = self.programs[record.table].avro.row(record.key, record.value, record.old_value, record.commit_ts)
+        key, value = self._message(raw_record(rows, at))
         self.slow_rows += 1
         state = self._state
         # numpy arrays, because even empty ones have an address
@@ -87,11 +90,38 @@ class AvroRowEncoder(RowEncoder):
 
     def _too_large(self, rows: RowArray, at: int) -> MessageTooLarge:
         record = raw_record(rows, at)
-        program = self.programs[record.table]
-        key, value = program.avro.row(record.key, record.value, record.old_value, record.commit_ts)
+        key, value = self._message(record)
         size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD
         return MessageTooLarge(
-            f"a row of {program.name} takes {size} bytes as an Avro message, max-message-bytes is {self.options.max_message_bytes}: "
-            f"key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}",
+            f"a row of {self._kept[record.table].name} takes {size} bytes as an Avro message, max-message-bytes is "
+            f"{self.options.max_message_bytes}: key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}",
             hint="raise max-message-bytes of the sink (and max.message.bytes of the topic)",
         )
+
+
+class AvroRowEncoder(AvroMessages):
+    """Encodes one message for each row. `schema_ids` are those of each program's key (-1: none) and value."""
+
+    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, schema_ids: Sequence[tuple[int, int]]) -> None:
+        super().__init__(programs, options)
+        self.programs = [AvroProgram.of(program, options, ids) for program, ids in zip(programs, schema_ids, strict=True)]
+        self._tables, self._avro = table_words(programs), avro_words(self.programs)
+
+    def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
+        """Return how many rows had a wrong checksum since the last call, and names of some. All such rows fall back to the reference."""
+        count, names = 0, list[str]()
+        for table in (program.avro for program in self.programs):
+            count += table.corrupted_rows
+            names += table.corrupted
+            table.corrupted_rows, table.corrupted = 0, []
+        return count, tuple(names)
+
+    def _message(self, record: RawRecord) -> tuple[bytes | None, bytes | None]:
+        return self.programs[record.table].avro.row(record.key, record.value, record.old_value, record.commit_ts)
+
+    def _call(self, at: int, rows: RowArray) -> int:
+        tables, avro, scratch = self._tables.ctypes.data, self._avro.ctypes.data, self._scratch.ctypes.data
+        return int(k.avro_rows(at, len(rows), rows.ctypes.data, tables, avro, self._constants, scratch, self._state.ctypes.data))
+
+    def _room(self, rows: RowArray, at: int) -> int:
+        return 2 * int(self._avro[rows[at]["table"], A_FIXED]) + 16 * bytes_of(rows, at)

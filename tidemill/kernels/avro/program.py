@@ -35,7 +35,7 @@ from tidemill.tidb.rows.cells import cell
 from tidemill.tidb.rows.checksum import summed_bytes
 from tidemill.tidb.rows.defaults import missing_plain
 
-_VALUE_ROOM = 192  # most bytes of a number or time, and the bytes that a writer may touch after it
+VALUE_ROOM = 192  # most bytes of a number or time, and the bytes that a writer may touch after it
 _EXTENSION_ROOM = 128
 
 _STORED_BYTES = (ValueOp.TEXT, ValueOp.QUOTED, ValueOp.BLOB)
@@ -63,6 +63,23 @@ def avro_op(field: Field, stored: ValueOp) -> AvroOp:
     if stored is ValueOp.JSON:
         return AvroOp.JSON
     return AvroOp.VECTOR if stored is ValueOp.VECTOR else AvroOp.PLAIN_TEXT
+
+
+def pool_members(pool: Pool, elements: Sequence[str], op: int) -> tuple[int, int]:
+    """Put the elements of an ENUM or SET into the pool. Returns the offset of their table, and the most bytes of a value."""
+    elems = [elem.encode("utf-8", "surrogateescape") for elem in elements]
+    if op == AvroOp.ENUM:
+        texts = [wire.sized(elem) for elem in (b"", *elems)]
+        longest = max(map(len, texts))
+    elif op == AvroOp.SET:
+        texts, longest = elems, sum(len(elem) + 1 for elem in elems)
+    else:
+        return 0, 0
+    at, pairs = 8 * len(texts), []
+    for text in texts:
+        pairs += [at, len(text)]
+        at += len(text)
+    return pool.add(np.array(pairs, np.int32).tobytes() + b"".join(texts))[0], longest
 
 
 class AvroProgram:
@@ -111,28 +128,12 @@ class AvroProgram:
             absent_sum = self._pool.add(summed_bytes(column, None if plain is None else cell(column, plain, UTC, table.json)))
         except TidemillError:
             absent, absent_sum = (0, -1), (0, 0)  # such a row falls back to the reference, which raises the error
-        members, longest = self._members(field)
-        self._fixed += _VALUE_ROOM + max(absent[1], 0) + longest
+        members, longest = pool_members(self._pool, column.elems, op)
+        self._fixed += VALUE_ROOM + max(absent[1], 0) + longest
         digits = field.scale if op is AvroOp.DECIMAL else min(max(column.decimal, 0), 6)
         branches = (0, 0, -1) if field.null_branch is None else (2 - 2 * field.null_branch, 1, 2 * field.null_branch)
         words = [slot, op, stored, digits, *branches, *absent, members, len(column.elems), *absent_sum]
         return words + [0] * (FIELD_WORDS - len(words))
-
-    def _members(self, field: Field) -> tuple[int, int]:
-        """Return the offset of the table of an ENUM's or SET's elements, and the most bytes of a value."""
-        elems = [elem.encode("utf-8", "surrogateescape") for elem in field.column.elems]
-        if field.form is Form.ENUM:
-            texts = [wire.sized(elem) for elem in (b"", *elems)]
-            longest = max(map(len, texts))
-        elif field.form is Form.SET:
-            texts, longest = elems, sum(len(elem) + 1 for elem in elems)
-        else:
-            return 0, 0
-        at, pairs = 8 * len(texts), []
-        for text in texts:
-            pairs += [at, len(text)]
-            at += len(text)
-        return self._pool.add(np.array(pairs, np.int32).tobytes() + b"".join(texts))[0], longest
 
 
 _MADE: WeakKeyDictionary[TableProgram, dict[tuple[EncodingOptions, tuple[int, int]], AvroProgram]] = WeakKeyDictionary()

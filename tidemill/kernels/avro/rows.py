@@ -53,7 +53,8 @@ use_cache()
     ST_READY_VALUE,
     ST_READY_VALUE_LEN,
     ST_MAX_BYTES,
-) = range(11)
+    ST_NOW,  # the wall clock's milliseconds, for messages that hold the time of encoding
+) = range(12)
 STATE_WORDS = 16
 
 
@@ -140,6 +141,34 @@ def w_row(T, p, table, avro, row, S):
     return key_end, end
 
 
+@jit
+def w_ready(p, st):
+    """Copy the message that the reference made. Returns (end of the key, end)."""
+    key_len = ld64(st + 8 * ST_READY_KEY_LEN)
+    value_len = ld64(st + 8 * ST_READY_VALUE_LEN)
+    key_end = p
+    if key_len > 0:
+        memcpy(p, ld64(st + 8 * ST_READY_KEY), key_len)
+        key_end = p + key_len
+    end = key_end
+    if value_len > 0:
+        memcpy(end, ld64(st + 8 * ST_READY_VALUE), value_len)
+        end += value_len
+    return key_end, end
+
+
+@jit
+def note_message(message, row, out, p, key_end, end, keyless, no_value):
+    """Write the MESSAGE record of a row whose message is at p of the buffer `out`."""
+    st64(message + M_TARGET, ld32(row + R_TARGET))
+    st64(message + M_KEY, p - out)
+    st64(message + M_KEYLEN, -1 if keyless else key_end - p)
+    st64(message + M_VALUE, key_end - out)
+    st64(message + M_VALLEN, -1 if no_value else end - key_end)
+    st64(message + M_ROWS, 1)
+    st64(message + M_COMMIT, ld64(row + R_COMMIT))
+
+
 @entry(8)
 def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
     """Encode rows i to n - 1; returns the row at which the call ended (see ST_OUTCOME).
@@ -161,19 +190,10 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
         keyless = ld64(avro + 8 * A.A_KEY_COUNT) == 0
         no_value = ld32s(row + R_VALLEN) <= 0
         if ready:
-            key_len = ld64(st + 8 * ST_READY_KEY_LEN)
-            value_len = ld64(st + 8 * ST_READY_VALUE_LEN)
-            if p + key_len + value_len + READ_AHEAD > out_end:
+            if p + ld64(st + 8 * ST_READY_KEY_LEN) + ld64(st + 8 * ST_READY_VALUE_LEN) + READ_AHEAD > out_end:
                 outcome = L.GROW
                 break
-            key_end = p
-            if key_len > 0:
-                memcpy(p, ld64(st + 8 * ST_READY_KEY), key_len)
-                key_end = p + key_len
-            end = key_end
-            if value_len > 0:
-                memcpy(end, ld64(st + 8 * ST_READY_VALUE), value_len)
-                end += value_len
+            key_end, end = w_ready(p, st)
             ready = 0
         else:
             key_len = ld32s(row + R_KEYLEN)
@@ -194,14 +214,7 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
         if end - p + RECORD_OVERHEAD > max_bytes:
             outcome = L.TOO_LARGE
             break
-        message = messages + MESSAGE_BYTES * i
-        st64(message + M_TARGET, ld32(row + R_TARGET))
-        st64(message + M_KEY, p - out)
-        st64(message + M_KEYLEN, -1 if keyless else key_end - p)
-        st64(message + M_VALUE, key_end - out)
-        st64(message + M_VALLEN, -1 if no_value else end - key_end)
-        st64(message + M_ROWS, 1)
-        st64(message + M_COMMIT, ld64(row + R_COMMIT))
+        note_message(messages + MESSAGE_BYTES * i, row, out, p, key_end, end, keyless, no_value)
         p = end
         i += 1
     st64(st + 8 * ST_OUTCOME, outcome)

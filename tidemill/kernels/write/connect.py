@@ -55,6 +55,25 @@ def days_of(u):
 
 
 @jit
+def since_epoch(op, u, days):
+    """Return a packed date or time as a number since 1970, of which `days` are its days."""
+    if op == X.OP_CONNECT_DAYS:
+        return days
+    v = u >> 24
+    second = days * 86400 + ((v >> 12) & 31) * 3600 + ((v >> 6) & 63) * 60 + (v & 63)
+    microsecond = u & 0xFFFFFF
+    if op == X.OP_CONNECT_MILLISECONDS:
+        return second * 1000 + microsecond // 1000
+    return second * 1000000 + microsecond
+
+
+@jit
+def whole_microseconds(nanoseconds):
+    """Return a TIME in microseconds, without what is less than one."""
+    return -(-nanoseconds // 1000) if nanoseconds < 0 else nanoseconds // 1000
+
+
+@jit
 def w_moment(p, op, u, no_date):
     """Write a packed date or time as a number since 1970."""
     if bad_time(u):
@@ -65,14 +84,7 @@ def w_moment(p, op, u, no_date):
             st32(p, NULL_WORD)
             return p + 4
         return w_i64(p, 0)
-    if op == X.OP_CONNECT_DAYS:
-        return w_i64(p, days)
-    v = u >> 24
-    second = days * 86400 + ((v >> 12) & 31) * 3600 + ((v >> 6) & 63) * 60 + (v & 63)
-    microsecond = u & 0xFFFFFF
-    if op == X.OP_CONNECT_MILLISECONDS:
-        return w_i64(p, second * 1000 + microsecond // 1000)
-    return w_i64(p, second * 1000000 + microsecond)
+    return w_i64(p, since_epoch(op, u, days))
 
 
 @jit
@@ -178,7 +190,7 @@ def w_connect(T, p, op, parameter, a, n, S):
         nanoseconds = int_of(a, n)
         if nanoseconds > MAX_DURATION or nanoseconds < -MAX_DURATION:
             return -1
-        return w_i64(p, -(-nanoseconds // 1000) if nanoseconds < 0 else nanoseconds // 1000)
+        return w_i64(p, whole_microseconds(nanoseconds))
     if op == X.OP_CONNECT_BOOLEAN:
         if uint_of(a, n) != U0:
             st32(p, TRUE_WORD)

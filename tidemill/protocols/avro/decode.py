@@ -25,7 +25,7 @@ from tidemill.protocols.avro.parse import FieldType, NoDefault, Primitive, Recor
 from tidemill.protocols.avro.wire import HEAD_SIZE, MAGIC
 
 Value = None | bool | int | float | str | bytes | Decimal | datetime
-_Raw = None | bool | int | float | str | bytes
+Raw = None | bool | int | float | str | bytes
 _MOST_DIGITS = 200
 """The most digits of a decimal, whatever the schema says. TiDB's decimals have at most 65."""
 _EXACT = Context(prec=_MOST_DIGITS)
@@ -103,17 +103,28 @@ class AvroReader:
 # The wire
 
 
-def _read(record: RecordType, data: bytes) -> dict[str, _Raw]:
-    at = HEAD_SIZE
-    raw: dict[str, _Raw] = {}
-    for field in record.fields:
-        raw[field.name], at = _read_field(field, data, at)
-    if at != len(data):
-        raise AvroMessageError(at, "", f"{len(data) - at} bytes follow the last field: it was not written with this schema")
+def _read(record: RecordType, data: bytes) -> dict[str, Raw]:
+    raw, at = read_fields(record, data, HEAD_SIZE)
+    check_end(data, at)
     return raw
 
 
-def _read_field(field: FieldType, data: bytes, at: int) -> tuple[_Raw, int]:
+def read_fields(record: RecordType, data: bytes, at: int) -> tuple[dict[str, Raw], int]:
+    """Return the values of a record at byte `at`, by field, as Avro has them, and the byte behind it. Raises AvroMessageError."""
+    raw: dict[str, Raw] = {}
+    for field in record.fields:
+        raw[field.name], at = read_field(field, data, at)
+    return raw, at
+
+
+def check_end(data: bytes, at: int) -> None:
+    """Raise AvroMessageError if a message does not end at byte `at`."""
+    if at != len(data):
+        raise AvroMessageError(at, "", f"{len(data) - at} bytes follow the last field: it was not written with this schema")
+
+
+def read_field(field: FieldType, data: bytes, at: int) -> tuple[Raw, int]:
+    """Return a field's value at byte `at` as Avro has it, and the byte behind it. Raises AvroMessageError."""
     if field.null_branch is not None:
         branch, after = _varint(field, data, at)
         if branch not in (0, 1):
@@ -157,7 +168,7 @@ def _part(field: FieldType, data: bytes, at: int, size: int) -> bytes:
 # A reader's own schema
 
 
-def _resolved(writer: RecordType, reader: RecordType, raw: Mapping[str, _Raw]) -> dict[str, _Raw]:
+def _resolved(writer: RecordType, reader: RecordType, raw: Mapping[str, Raw]) -> dict[str, Raw]:
     """Return the values of the reader's fields, by name. Raises AvroMessageError where the two schemas do not fit."""
     written = {field.name: field for field in writer.fields}
     return {
@@ -166,7 +177,7 @@ def _resolved(writer: RecordType, reader: RecordType, raw: Mapping[str, _Raw]) -
     }
 
 
-def default_of(field: FieldType) -> _Raw:
+def default_of(field: FieldType) -> Raw:
     """Return the default of a field that a message does not have. Raises AvroMessageError where there is none."""
     default = field.default
     if isinstance(default, NoDefault):
@@ -200,7 +211,7 @@ def _default_bytes(field: FieldType, default: object) -> bytes:
         raise AvroMessageError(0, field.name, f"the default {_cut(repr(default))} is not base64") from None
 
 
-def _promoted(written: FieldType, wanted: FieldType, raw: _Raw) -> _Raw:
+def _promoted(written: FieldType, wanted: FieldType, raw: Raw) -> Raw:
     if raw is None:
         if wanted.null_branch is None:
             raise AvroMessageError(0, wanted.name, "it is null, which the reader's schema does not allow")
@@ -231,7 +242,7 @@ def _described(field: FieldType) -> str:
 # Values as TiDB had them
 
 
-def _tidb_value(field: FieldType, raw: _Raw, tz: tzinfo) -> Value:
+def _tidb_value(field: FieldType, raw: Raw, tz: tzinfo) -> Value:
     """Return the value that TiDB had. Raises AvroMessageError."""
     if raw is None:
         return None
@@ -268,7 +279,7 @@ def unscaled(field: FieldType, raw: bytes) -> int:
     return number
 
 
-def _cut(raw: _Raw) -> str:
+def _cut(raw: Raw) -> str:
     """Return a value for an error message, cut to its first bytes."""
     return repr(raw) if not isinstance(raw, str | bytes) or len(raw) <= 60 else f"{raw[:60]!r}…"
 

@@ -17,7 +17,7 @@ from tidemill.protocols.debezium.events import Column, DdlMessage, Event, RowEve
 from tidemill.protocols.open.decode import Fault
 from tidemill.tidb.types.times import MAX_FSP, format_duration
 
-_KINDS = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE, "d": RowKind.DELETE}
+KINDS = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE, "d": RowKind.DELETE}
 _WATERMARK = "m"
 _TIME = "io.debezium.time."
 _BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
@@ -44,12 +44,12 @@ def decode(key: bytes | None, value: bytes, *, limit: int = MAX_EXPANDED) -> Eve
     operation = message.text("op", payload, path="payload.")
     if operation == _WATERMARK:
         return Watermark(commit_ts)
-    if operation not in _KINDS:
+    if operation not in KINDS:
         message.fail("payload.op", f"expected c, u, d, r or m, found {shown(operation)}", Fault.READER)
     keys = _keys(key, limit)
     after, before = (_image(message, payload, name, keys) for name in ("after", "before"))
     start_ts = message.integer("start_ts", source, path="payload.source.") if "start_ts" in source else None
-    return RowEvent(commit_ts, start_ts, cluster, schema, table, _KINDS[operation], after, before)
+    return RowEvent(commit_ts, start_ts, cluster, schema, table, KINDS[operation], after, before)
 
 
 def _keys(key: bytes | None, limit: int) -> frozenset[str]:
@@ -126,7 +126,7 @@ def _typed(kind: str, meaning: str, tidb_type: str, value: bool | int | float | 
         case "float" | "double":
             return float(_expect(value, int | float))
         case "int16" | "int32" | "int64":
-            return _integer(meaning, _expect(value, int))
+            return integer_value(meaning, _expect(value, int))
     return value
 
 
@@ -137,7 +137,8 @@ def _expect(value: object, kind: Any) -> Any:
     return value
 
 
-def _integer(meaning: str, number: int) -> Value:
+def integer_value(meaning: str, number: int) -> Value:
+    """Return a number by the name of what it means for Debezium. Raises ValueError, OverflowError."""
     if not -_MOST_MICROSECONDS < number < _MOST_MICROSECONDS and meaning.startswith(_TIME):
         raise ValueError(f"{number} is not a time")
     match meaning.removeprefix(_TIME) if meaning.startswith(_TIME) else "":

@@ -26,6 +26,7 @@ from tidemill.tidb.types.jsonstyle import JsonStyle
 from tidemill.tidb.types.times import MAX_FSP
 
 DEBEZIUM_VERSION = "2.4.0.Final"
+CONNECTOR = "TiCDC"
 PHYSICAL_SHIFT = 18
 """The bits of a ts below its milliseconds since 1970."""
 
@@ -34,7 +35,7 @@ class Source:
     """`source` of messages about one table, cut where the times stand: head, ts_ms, middle, commit ts, start ts if wanted, tail, ts_ms."""
 
     def __init__(self, cluster: str, schema: str, table: str) -> None:
-        self.head = b'{"version":%s,"connector":"TiCDC","name":%s,"ts_ms":' % (text(DEBEZIUM_VERSION), text(cluster))
+        self.head = b'{"version":%s,"connector":%s,"name":%s,"ts_ms":' % (text(DEBEZIUM_VERSION), text(CONNECTOR), text(cluster))
         self.middle = (
             b',"snapshot":"false","db":%s,"table":%s,"server_id":0,"gtid":null,"file":"","pos":0,"row":0,"thread":0,"query":null,"commit_ts":'
         ) % (text(schema), text(table))
@@ -47,9 +48,16 @@ class Source:
         return b"%s%d%s%d%s%s%d" % (self.head, commit_ts >> PHYSICAL_SHIFT, self.middle, commit_ts, start, self.tail, now_ms)
 
 
-def _whole(column: ColumnInfo) -> ColumnInfo:
+def whole(column: ColumnInfo) -> ColumnInfo:
     """Return a column whose times are read with all digits: they become numbers."""
     return replace(column, decimal=MAX_FSP) if column.tp in (MySQLType.DATETIME, MySQLType.DURATION) else column
+
+
+def absent_cell(column: ColumnInfo, json: JsonStyle) -> Cell:
+    """Return the cell of a column in a row that is older than the column. Raises MalformedRow."""
+    read = whole(column)
+    plain = missing_plain(read)
+    return None if plain is None else cell(read, plain, UTC, json)
 
 
 class DebeziumTable:
@@ -61,7 +69,7 @@ class DebeziumTable:
     def __init__(self, schema: str, table: str, info: TableInfo, options: EncodingOptions, json: JsonStyle = JsonStyle.GO) -> None:
         self.schema, self.table, self.info, self.options = schema, table, info, options
         self._json = json
-        self.reader = RowReader(info, UTC, [_whole(column) for column in info.output_columns], json)
+        self.reader = RowReader(info, UTC, [whole(column) for column in info.output_columns], json)
         self.columns = info.output_columns
         handle = frozenset(info.handle_key_ids)
         self.handle_columns = tuple(c for c in self.columns if c.id in handle)
@@ -90,10 +98,8 @@ class DebeziumTable:
         return head + b',"fields":[' + b",".join((*images, source, OPERATION_SCHEMA, TRANSACTION_SCHEMA)) + b"]}"
 
     def absent_cell(self, column: ColumnInfo) -> Cell:
-        """Return the cell of a column in a row that is older than the column. Raises MalformedRow."""
-        whole = _whole(column)
-        plain = missing_plain(whole)
-        return None if plain is None else cell(whole, plain, UTC, self._json)
+        """See `absent_cell`."""
+        return absent_cell(column, self._json)
 
     def image(self, columns: Sequence[ColumnInfo], cells: Sequence[Cell]) -> bytes:
         """Return the columns of an image in table order, as the inside of an object."""
@@ -112,16 +118,17 @@ class DebeziumTable:
             after = self.reader.read(key, value) if value else None
             needed = after is None or self.options.debezium.output_old_value
             before = self.reader.read(key, old_value) if old_value and needed else None
+            shown = after if after is not None else before
+            assert shown is not None
+            handle = self.image(self.handle_columns, shown)
+            change = self._change(before, after, update=bool(value and old_value))
         except TidemillError as error:
             place = f"table {self.schema}.{self.table}, key {key.hex()}, commit_ts {commit_ts}"
             raise MalformedRow(f"{place}: {error.message}", hint=error.hint) from error
-        shown = after if after is not None else before
-        assert shown is not None
         start = start_ts if self.options.debezium.include_start_ts else None
         source = b'{"payload":{"source":' + self.source.at(commit_ts, now_ms, start)
-        change = self._change(before, after, update=bool(value and old_value))
         return (
-            b'{"payload":{' + self.image(self.handle_columns, shown) + self.key_schema,
+            b'{"payload":{' + handle + self.key_schema,
             source + b',"transaction":null,"op":' + change + self.value_schema,
         )
 

@@ -61,14 +61,15 @@ def kind_of(column: ColumnInfo) -> Kind | None:
 
 def field(column: ColumnInfo, *, extension: bool) -> bytes:
     """Return the schema of a column as a JSON object. `extension`: with TiDB's type."""
-    members: dict[str, Json] = {"tidb_type": _tidb_type(column)} if extension else {}
+    members: dict[str, Json] = {"tidb_type": tidb_type(column)} if extension else {}
     kind = kind_of(column)
     if kind is None:
         return compact(members)
     members |= {"type": kind.type, "optional": not column.not_null}
     if kind.name:
         members |= {"name": kind.name} | ({"version": 1} if kind.versioned else {})
-    members |= _parameters(column)
+    if found := parameters_of(column):
+        members["parameters"] = found
     members["field"] = column.name
     default = _default(column)
     return compact(members) if default is None else compact(members)[:-1] + b',"default":' + default + b"}"
@@ -79,14 +80,15 @@ def fields(columns: Sequence[ColumnInfo], *, extension: bool) -> bytes:
     return b",".join(field(column, extension=extension) for column in columns)
 
 
-def _parameters(column: ColumnInfo) -> dict[str, Json]:
+def parameters_of(column: ColumnInfo) -> dict[str, str]:
+    """Return the parameters of a column's schema: the bits of a BIT, the elements of ENUM and SET."""
     match column.tp:
         case MySQLType.BIT if column.flen != 1:
-            return {"parameters": {"length": str(column.flen)}}
+            return {"length": str(max(column.flen, 1))}
         case MySQLType.ENUM:
-            return {"parameters": {"allowed": ",".join(map(_escaped, column.elems))}}
+            return {"allowed": ",".join(map(_escaped, column.elems))}
         case MySQLType.SET:
-            return {"parameters": {"allowed": ",".join(column.elems)}}
+            return {"allowed": ",".join(column.elems)}
     return {}
 
 
@@ -114,6 +116,7 @@ def _default(column: ColumnInfo) -> bytes | None:
     return b'"' + EPOCH.encode() + b'"' if column.tp == MySQLType.TIMESTAMP else b"0"
 
 
-def _tidb_type(column: ColumnInfo) -> str:
+def tidb_type(column: ColumnInfo) -> str:
+    """Return the name of a column's type in TiDB."""
     plain = column.tp in _NO_SUFFIX or not column.unsigned
     return type_name(column) + ("" if plain else " unsigned")

@@ -1,4 +1,5 @@
-"""Cells → JSON values of `before`, `after` and the key, by Debezium's rules for MySQL as TiCDC applies them. Rules: TYPES.md.
+"""Cells → values of `before`, `after` and the key, by Debezium's rules for MySQL as TiCDC applies them: first as Kafka Connect has them,
+for JSON and Avro alike, then as JSON. Rules: TYPES.md.
 
 The kernel `kernels.write.connect` writes the same bytes.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import base64
 from datetime import UTC, date
 
-from tidemill.errors import MalformedBytes
+from tidemill.errors import MalformedBytes, MalformedRow
 from tidemill.protocols.debezium.text import string
 from tidemill.tidb.rows.cells import Cell, cell
 from tidemill.tidb.rows.defaults import from_text
@@ -66,91 +67,112 @@ def days(moment: Moment) -> int | None:
     return date(year, moment.month, moment.day).toordinal() - _EPOCH_DAY
 
 
-def _date(column: ColumnInfo, text: str) -> bytes:
-    found = days(parse_datetime(text))
-    return _no_date(column) if found is None else b"%d" % found
+# Values of Kafka Connect's types. A column whose time is not in the calendar has NULL, or 0 where NULL is not allowed.
+
+Connected = None | bool | int | float | str | bytes
+"""A value as Debezium gives it to a converter. bytes: strings of all charsets, and BIT. str: DECIMAL's digits, and other text."""
 
 
-def _no_date(column: ColumnInfo) -> bytes:
-    """Return what stands for a date that is not in the calendar: NULL, or 0 where NULL is not allowed."""
-    return b"0" if column.not_null else NULL
+def connected(column: ColumnInfo, value: Cell) -> Connected:
+    """Return a cell as Debezium's value. TIMESTAMPs must be in UTC; DATETIME and TIME may have more digits than the column's type.
+
+    Raises MalformedRow for a TIME beyond MySQL's range.
+    """
+    if isinstance(value, str):
+        try:
+            return _from_text(column, value)
+        except ValueError as error:
+            raise MalformedRow(f"column {column.name}: {error}") from None
+    return _from_number(column, value) if isinstance(value, int) else value
 
 
-def _datetime(column: ColumnInfo, text: str) -> bytes:
+def _from_text(column: ColumnInfo, text: str) -> Connected:
+    if column.tp in DATES:
+        found = days(parse_datetime(text))
+        return _no_date(column) if found is None else found
+    match column.tp:
+        case MySQLType.DATETIME:
+            return _datetime(column, text)
+        case MySQLType.TIMESTAMP:
+            return EPOCH if text < LEAST_TIMESTAMP else text.replace(" ", "T") + "Z"
+        case MySQLType.DURATION:
+            nanoseconds = parse_duration(text)
+            return -(-nanoseconds // 1000) if nanoseconds < 0 else nanoseconds // 1000
+    return text
+
+
+def _no_date(column: ColumnInfo) -> int | None:
+    return 0 if column.not_null else None
+
+
+def _datetime(column: ColumnInfo, text: str) -> int | None:
     moment = parse_datetime(text)
     found = days(moment)
     if found is None:
         return _no_date(column)
     second = ((found * 24 + moment.hour) * 60 + moment.minute) * 60 + moment.second
     if column.decimal <= MILLISECOND_FSP:
-        return b"%d" % (second * 1000 + moment.microsecond // 1000)
-    return b"%d" % (second * 1_000_000 + moment.microsecond)
+        return second * 1000 + moment.microsecond // 1000
+    return second * 1_000_000 + moment.microsecond
 
 
-def _timestamp(text: str) -> bytes:
-    return b'"' + (EPOCH if text < LEAST_TIMESTAMP else text.replace(" ", "T") + "Z").encode() + b'"'
-
-
-def _duration(text: str) -> bytes:
-    nanoseconds = parse_duration(text)
-    return b"%d" % (-(-nanoseconds // 1000) if nanoseconds < 0 else nanoseconds // 1000)
-
-
-def _number(column: ColumnInfo, value: int) -> bytes:
+def _from_number(column: ColumnInfo, value: int) -> Connected:
     """Return the value of a column whose cell is an integer. A number from 2^63 on wraps, as in Kafka Connect's int64."""
     if column.tp == MySQLType.BIT:
-        if column.flen == 1:
-            return b"true" if value else b"false"
-        return b'"' + base64.b64encode(value.to_bytes(8, "little")[: bit_size(column)]) + b'"'
+        return bool(value) if column.flen == 1 else value.to_bytes(8, "little")[: bit_size(column)]
     if column.tp in (MySQLType.ENUM, MySQLType.SET):
         name = enum_name if column.tp == MySQLType.ENUM else set_names
         try:
-            return string(name(value, column.elems).encode())
+            return name(value, column.elems)
         except ValueError:  # not an element: written by a session without strict mode
-            return b'""'
-    return b"%d" % (value - (1 << 64) if value >> 63 > 0 else value)
+            return ""
+    return value - (1 << 64) if value >> 63 > 0 else value
+
+
+def default_cell(column: ColumnInfo) -> Cell:
+    """Return the cell of a column's default. None: it has none, or one that is not a value of its type, or not a moment."""
+    default = default_of(column)
+    if default is None or default == CURRENT:
+        return None
+    try:
+        plain = int.from_bytes(default, "big") if isinstance(default, bytes) else from_text(column, default)
+        found = cell(column, plain, UTC)
+    except (ValueError, TypeError, ArithmeticError, MalformedBytes):
+        return None
+    if column.tp == MySQLType.TIMESTAMP and isinstance(found, str) and found < LEAST_TIMESTAMP:
+        return None
+    return found
+
+
+# JSON
 
 
 def value_text(column: ColumnInfo, value: Cell) -> bytes:
-    """Return a cell as a JSON value. TIMESTAMPs must be in UTC. NULL is the column's default, if it has one.
+    """Return a cell as a JSON value. NULL is the column's default, if it has one."""
+    return null_text(column) if value is None else _json(column, connected(column, value))
 
-    DATETIME and TIME may have more digits than the column's type.
-    """
+
+def _json(column: ColumnInfo, value: Connected) -> bytes:
     match value:
         case None:
-            return null_text(column)
+            return NULL
+        case bool():
+            return b"true" if value else b"false"
+        case int():
+            return b"%d" % value
         case float():
             return go_float(value, 32 if column.tp == MySQLType.FLOAT else 64).encode()
-        case int():
-            return _number(column, value)
         case bytes():
-            return b'"' + base64.b64encode(value) + b'"' if is_base64(column) else string(value)
-    if column.tp in DATES:
-        return _date(column, value)
-    match column.tp:
-        case MySQLType.NEWDECIMAL:
-            return go_float(float(value)).encode()
-        case MySQLType.DATETIME:
-            return _datetime(column, value)
-        case MySQLType.TIMESTAMP:
-            return _timestamp(value)
-        case MySQLType.DURATION:
-            return _duration(value)
+            coded = column.tp == MySQLType.BIT or is_base64(column)
+            return b'"' + base64.b64encode(value) + b'"' if coded else string(value)
+    if column.tp == MySQLType.NEWDECIMAL:
+        return go_float(float(value)).encode()
     return string(value.encode("utf-8", "surrogateescape"))
 
 
 def null_text(column: ColumnInfo) -> bytes:
     """Return what stands for a NULL: the value of the column's default, as TiCDC and Kafka Connect's JSON converter have it, or null."""
-    default = default_of(column)
-    if default is None:
-        return NULL
-    if default == CURRENT:
+    if default_of(column) == CURRENT:
         return b"0" if column.tp == MySQLType.DATETIME else NULL
-    try:
-        plain = int.from_bytes(default, "big") if isinstance(default, bytes) else from_text(column, default)
-        found = cell(column, plain, UTC)
-    except (ValueError, TypeError, ArithmeticError, MalformedBytes):
-        return NULL
-    if column.tp == MySQLType.TIMESTAMP and isinstance(found, str) and found < LEAST_TIMESTAMP:
-        return NULL
-    return value_text(column, found)
+    found = default_cell(column)
+    return NULL if found is None else _json(column, connected(column, found))

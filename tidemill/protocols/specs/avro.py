@@ -18,6 +18,6 @@ AVRO = ProtocolSpec(
     decoder="tidemill.protocols.avro.decode:AvroReader",
     columns="tidemill.kernels.avro.arrow:ArrowReader",
     needs=frozenset({Needs.SCHEMA_IDS}),
-    uses_registry=True,
+    schemas="tidemill.protocols.avro.schema:table_schemas",
     needs_keys=True,
 )

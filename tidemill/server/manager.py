@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tidemill import logs
@@ -42,8 +42,12 @@ DRAINING, STOPPING = 1, 2
 class Manager(Operations):
     """A `ChangefeedService`, and the `Office` of the server that leads."""
 
-    def __init__(self, options: ServerOptions, upstream: Upstream, processes: MakeProcesses) -> None:
+    def __init__(
+        self, options: ServerOptions, upstream: Upstream, processes: MakeProcesses, stand_by: Callable[[], None] = lambda: None
+    ) -> None:
+        """`stand_by`: lets processes wait for the day when this server leads."""
         super().__init__(options, upstream, processes)
+        self._stand_by = stand_by
         self._elector: Elector | None = None
         self._term = 0
         self._watching: asyncio.Task[None] | None = None
@@ -65,6 +69,10 @@ class Manager(Operations):
         return self._id
 
     # ---- an `Office`
+
+    def follow(self) -> None:
+        """Another server leads: have the processes ready."""
+        self._stand_by()
 
     async def lead(self, term: int) -> None:
         """Take the changefeeds over, and start the processes. `term`: of the lease. Raises TidemillError."""

@@ -28,7 +28,10 @@ def boot_time() -> float:
 
 
 class Office(Protocol):
-    """What the server that leads does."""
+    """What the server does as it leads or follows."""
+
+    def follow(self) -> None:
+        """Another server leads. Called again and again."""
 
     async def lead(self, term: int) -> None:
         """Begin. Raises TidemillError if that fails."""
@@ -133,6 +136,8 @@ class Elector:
         if self._state.phase is not before.phase:
             log.info("this server %s (it was: %s)", self._state.phase.value, before.phase.value)
         self._changed.set()
+        if self._state.phase is m.Phase.FOLLOWS and self.leader is not None:
+            self._office.follow()
         for action in actions:
             self._act(action)
 

@@ -155,7 +155,8 @@ class Host:
         left = [feed.feed for feed in feeds if not feed.join(max(0.0, deadline - time.monotonic()))]
         if left:
             log.warning("the batch did not end of %s; it is delivered again after the next start", ", ".join(left))
-        self._spark.stop()
+        if not self._spark.is_here:  # Java on this machine ends with this process, and another server waits to lead meanwhile
+            self._spark.stop()
 
     def _say(self, line: bytes) -> None:
         with self._saying:

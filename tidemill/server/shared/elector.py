@@ -88,11 +88,11 @@ class Elector:
 
     def resign(self, rests_s: float | None = None) -> None:
         """Let another server lead. `rests_s`: how long this one leaves it to others; by default two TTLs."""
-        self._events.put_nowait(m.Resigned(self._clock(), 2 * self._ttl if rests_s is None else rests_s))
+        self._events.put_nowait(m.Resigned(2 * self._ttl if rests_s is None else rests_s))
 
     def failed(self) -> None:
         """A write was refused because another server leads."""
-        self._events.put_nowait(m.Failed(self._clock()))
+        self._events.put_nowait(m.Failed())
 
     # ---- its task
 
@@ -207,4 +207,4 @@ class Elector:
 
     async def _leave(self, at_once: bool) -> None:
         await self._office.leave(at_once=at_once)
-        self._events.put_nowait(m.Left())
+        self._events.put_nowait(m.Left(self._clock()))

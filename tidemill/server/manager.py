@@ -94,7 +94,7 @@ class Manager(Operations):
     async def leave(self, *, at_once: bool) -> None:
         """Stop the processes. `at_once`: another server leads; else each changefeed ends its batch."""
         async with self._changing:
-            before, self._liveness = self._liveness, STOPPING
+            ends, self._liveness = self._liveness == STOPPING, STOPPING
             if self._watching is not None:
                 self._watching.cancel()
             for timer in self._timers.values():
@@ -111,7 +111,8 @@ class Manager(Operations):
             self._processes, self._host_up, self._captures = None, False, False
             self._feeds, self._term = {}, 0
             self._timers.clear()
-            self._liveness = before
+            if not ends:  # a server that was drained may lead again
+                self._liveness = 0
 
     def _check_feeds(self) -> None:
         wrong = next((feed for feed in self._feeds.values() if feed.settings.cluster_id != self._cluster_id), None)

@@ -2,7 +2,7 @@
 
 ROUNDS (0) faults from SEED (1), in the environment: `make chaos-ha ROUNDS=100 SEED=$RANDOM`. PLACE: what the servers share, `folder`
 (a folder has it all), `etcd` (the lease is in an etcd) or `s3` (all is on an object store). Each server reaches etcd and S3 by a proxy of
-its own, which may be cut. Where libfaketime is installed, clocks jump too. tests/integration/test_servers.py is the short one.
+its own, which may be cut. Their clocks jump. tests/integration/test_servers.py is the short one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.support.faults.proxy import Proxy
 from tests.support.server.servers import Server
 from tests.support.servers.etcds import Etcd
 from tests.support.servers.s3 import make_bucket, s3_server
+from tidemill.changelog.storage import durable
 from tidemill.demo.delivered import from_jsonl
 from tidemill.demo.session import Upstream, tables_of
 
@@ -27,7 +28,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "0"))
 SEED = int(os.environ.get("SEED", "1"))
 PLACE = os.environ.get("PLACE", "folder")
 FAULTS = ("kill", "freeze", "freeze alone", "resign", *(("cut", "cut") if PLACE != "folder" else ()))
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+JUMPY = Path(__file__).parents[1] / "support/faults/jumpy"
 
 __all__ = ["s3_server"]
 
@@ -63,7 +64,7 @@ class Pair:
         for number, (proxy, clock) in enumerate(zip(self.proxies, self.clocks, strict=True), 1):
             proxy.start(target)
             stack.callback(proxy.close)
-            clock.write_text("+0")
+            clock.write_text("0")
             more = ("--etcd", f"127.0.0.1:{proxy.port}") if self.etcd is not None else ()
             log = url(f"127.0.0.1:{proxy.port}") if PLACE == "s3" else ""
             servers.append(Server(folder, pd, "--trigger-ms", "100", *more, name=str(number), log=log))
@@ -73,16 +74,13 @@ class Pair:
     def start(self, server: Server) -> None:
         """Start it under a clock that may jump."""
         with pytest.MonkeyPatch.context() as patch:
-            if FAKETIME.exists():
-                patch.setenv("LD_PRELOAD", str(FAKETIME))
-                patch.setenv("FAKETIME_TIMESTAMP_FILE", str(self.clocks[server is self.two]))
-                patch.setenv("FAKETIME_NO_CACHE", "1")
-                patch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+            patch.setenv("PYTHONPATH", str(JUMPY))
+            patch.setenv("JUMPY_CLOCK", str(self.clocks[server is self.two]))
             server.start()
 
     def jump(self, server: Server, seconds: int) -> None:
-        """Set its clock apart from the true one."""
-        self.clocks[server is self.two].write_text(f"{seconds:+d}")
+        """Set its clock so far from the true one."""
+        durable.write(self.clocks[server is self.two], str(seconds).encode(), sync=False)
 
     def cut(self, server: Server, rng: random.Random) -> None:
         proxy = self.proxies[server is self.two]

@@ -46,7 +46,7 @@ def command(
     standby: Annotated[
         bool,
         typer.Option(
-            help="While another server leads, have capture, delivery and Spark loaded (about 500 MiB), so as to take over within seconds."
+            help="While another server leads, have capture, delivery and Spark loaded (about 600 MiB), so as to take over within seconds."
         ),
     ] = True,
     tz: shared.TzOption = None,

@@ -47,10 +47,11 @@ chaos: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
 	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_chaos.py -x -s
 
-# Two servers of one log, whose leaders are killed, frozen and resign: make chaos-ha ROUNDS=100 SEED=7
+# Two servers of one log, whose leaders are killed, frozen, cut off and resign: make chaos-ha ROUNDS=100 SEED=7 PLACE=etcd
 chaos-ha: setup
-	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
-	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_servers_chaos.py -x -s
+	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; place=$${PLACE:-folder}; \
+	echo "SEED=$$seed ROUNDS=$$rounds PLACE=$$place"; \
+	SEED=$$seed ROUNDS=$$rounds PLACE=$$place $(PYTHON) -m pytest tests/chaos/test_servers_chaos.py -x -s
 
 # The same into a MariaDB, compared by tidemill diff: make chaos-mysql ROUNDS=20 SEED=7 WORKLOADS="mixed bank soak"
 chaos-mysql: setup

@@ -25,6 +25,8 @@ from tidemill.server.host.process import Host
 from tidemill.server.manager import Manager
 from tidemill.server.options import ServerOptions
 from tidemill.server.settings import FeedSettings
+from tidemill.server.shared.elector import DRAINED_S
+from tidemill.server.shared.members import Member
 from tidemill.server.shared.records import Records
 from tidemill.tso import compose
 
@@ -145,6 +147,20 @@ class World:
         self.processes.heard(progress({start["feed"]: Figures(start["run"], checkpoint_ts, checkpoint_ts, moved_at=time.time(), **more)}))
 
 
+@dataclass
+class FakeElector:
+    """This server leads; another one is there."""
+
+    members: list[Member]
+    leads: bool = True
+    resigned: list[float | None] = field(default_factory=list)
+
+    def resign(self, rests_s: float | None = None) -> None:
+        self.resigned.append(rests_s)
+
+    def failed(self) -> None: ...
+
+
 def run(work: Any) -> Any:
     return asyncio.run(work)
 
@@ -186,6 +202,48 @@ def test_what_cannot_be_created(tmp_path: Path) -> None:
             assert [info.id for info in await world.manager.changefeeds()] == ["f"]
             with pytest.raises(e.ChangefeedNotExists):
                 await world.manager.changefeed("g")
+
+    run(work())
+
+
+def test_a_server_beside_another_one_is_drained_and_resigns(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            manager = world.manager
+            await world.create()
+            with pytest.raises(e.UpdateRefused, match="no other server"):
+                await manager.drain(manager.id)
+            elector: Any = FakeElector([Member(manager.id, "127.0.0.1:8300", "1", 1), Member("other", "127.0.0.1:8301", "2", 1)])
+            manager.elects(elector)
+            assert [(one.id, one.is_owner) for one in await manager.captures()] == [(manager.id, True), ("other", False)]
+            assert (await manager.processor("f", "other")).table_ids == ()
+            with pytest.raises(e.CaptureNotExists):
+                await manager.drain("third")
+            assert (await manager.drain("other"), elector.resigned) == (0, [])
+            await manager.resign_owner()
+            await manager.drain(manager.id)
+            assert elector.resigned == [None, DRAINED_S]
+            assert (await manager.status()).liveness == 1
+            await manager.leave(at_once=False)
+            assert ((await manager.status()).liveness, manager.processes()) == (0, []), "it may lead again"
+            with pytest.raises(e.ChangefeedNotExists):
+                await manager.changefeed("f")
+
+    run(work())
+
+
+def test_a_table_is_moved_to_no_server(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            for refused in (
+                world.manager.move_table("f", 7, "other"),
+                world.manager.move_split_table("f", 7, "other"),
+                world.manager.split_table("f", 7),
+                world.manager.merge_table("f", 7),
+            ):
+                with pytest.raises(e.TableNotMovable):
+                    await refused
 
     run(work())
 

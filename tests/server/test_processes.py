@@ -1,10 +1,10 @@
-"""The server's two processes: a log level reaches both, also those that are started later; crashes are told from errors."""
+"""The server's two processes: they are loaded, told to begin, and told again when they are started again; a log level reaches both.
+Crashes are told from errors."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +12,8 @@ import pytest
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import EXIT_RETRY
 from tidemill.process.lifeline import take_level
-from tidemill.process.supervisor import ChildProcess, End, Supervisor
-from tidemill.server.processes import Commands, Lasting, OwnProcesses
+from tidemill.process.supervisor import End
+from tidemill.server.standing_by import Lasting, LastingProcess
 
 
 @dataclass
@@ -26,23 +26,62 @@ class FakeChild:
         return True
 
 
-def test_a_level_is_told_once_to_each_process_that_there_is() -> None:
-    processes = OwnProcesses(Commands("pd", "log", Path("data")), lambda: 0, term=1)
-    running: Any = processes._running
-    children = {name: ChildProcess(name, []) for name in ("capture", "delivery")}
-    for name, child in children.items():
-        running[name] = Supervisor([child], until=""), None
-    first, second = FakeChild(1), FakeChild(2)
-    children["capture"].process = first  # type: ignore[assignment]
-    processes.set_log_level("debug")
-    for _ in range(2):
-        processes._tell_level(children["capture"])
-    assert first.told == [b'{"do":"log","level":"debug"}\n']
-    children["capture"].process = second  # type: ignore[assignment]
-    processes._tell_level(children["capture"])
-    processes._tell_level(children["delivery"])  # it is not there
-    processes.set_log_level("warn")
-    assert [len(first.told), len(second.told)] == [1, 2]
+BEGIN = b'{"do":"begin","arguments":["--term","1"]}\n'
+DEBUG = b'{"do":"log","level":"debug"}\n'
+NEVER = Lasting("capture", lambda: 0, lambda why, crashed: None)
+
+
+def made() -> LastingProcess:
+    return LastingProcess("capture", [], {}, heard=False)
+
+
+def starts(process: LastingProcess, pid: int) -> FakeChild:
+    """A process is there, as the supervisor tells it."""
+    child: Any = FakeChild(pid)
+    process.child.process = child
+    process._supervisor.on_change()
+    process._supervisor.on_change()
+    found: FakeChild = child
+    return found
+
+
+def test_a_process_that_works_is_told_so_whenever_it_is_started() -> None:
+    process = made()
+    process.begin(("--term", "1"), NEVER, lambda line: None)
+    assert starts(process, 1).told == [BEGIN]
+    assert starts(process, 2).told == [BEGIN]
+
+
+def test_a_process_that_stands_by_loads_and_then_begins() -> None:
+    process = made()
+    process.warm()
+    first = starts(process, 1)
+    assert first.told == [b'{"do":"warm"}\n']
+    second = starts(process, 2)
+    process.begin(("--term", "1"), NEVER, lambda line: None)
+    assert second.told == [b'{"do":"warm"}\n', BEGIN]
+    assert process.child.rule is NEVER
+
+
+def test_one_that_could_not_be_loaded_begins_at_once() -> None:
+    process = made()
+    process.warm()
+    process.begin(("--term", "1"), NEVER, lambda line: None)
+    assert process.child.wake.is_set()
+    assert starts(process, 1).told == [BEGIN]
+
+
+def test_a_level_is_told_to_a_process_that_works_and_to_those_after_it() -> None:
+    process = made()
+    process.set_level("debug")
+    first = starts(process, 1)
+    assert first.told == []
+    process.begin(("--term", "1"), NEVER, lambda line: None)
+    with_level = b'{"do":"begin","arguments":["--term","1","--log-level","debug"]}\n'
+    assert first.told == [with_level]
+    process.set_level("debug")
+    assert first.told == [with_level, DEBUG]
+    assert starts(process, 2).told == [with_level]
 
 
 def test_a_supervised_process_takes_the_level(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tidemill.errors import TidemillError
-from tidemill.process import lifeline
+from tidemill.process import lifeline, standby
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import SUPERVISED
 
@@ -129,9 +129,12 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point. A TidemillError ends with 1 and `Error CODE: message`, wrong usage with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say comes as errors of ours; also in processes started from here
-    if SUPERVISED in os.environ:
-        lifeline.hold(heard=lifeline.take_level)
     try:
+        if SUPERVISED in os.environ:
+            verb = _asked_for(arguments)
+            more = standby.arguments(lambda: importlib.import_module(module_of(verb)) if verb in _ROOM_OF else None)
+            arguments = [*arguments, *more]
+            lifeline.hold(heard=lifeline.take_level)
         build(arguments)(args=arguments, prog_name="tidemill")
     except TidemillError as error:
         fail(error)

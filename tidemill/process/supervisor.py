@@ -202,9 +202,10 @@ class Supervisor:
 
     async def _keep(self, child: ChildProcess) -> None:
         """Start one child as often as its rule says. Return when it is over."""
-        rule = child.rule = child.rule or Restarts(child.name, child.progress)
+        child.rule = child.rule or Restarts(child.name, child.progress)
         while not self._stop.is_set():
-            end = await self._once(child, rule.environment())
+            end = await self._once(child, child.rule.environment())
+            rule = child.rule  # a process that stood by has another one since it began
             if self._stop.is_set() or (end.status == 0 and child.name == self.until):
                 return
             child.wake.clear()

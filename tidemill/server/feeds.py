@@ -194,7 +194,7 @@ class FeedFiles:
 
     def save(self, feed: Feed, settings: FeedSettings) -> None:
         """Change its settings. Durable when this returns. Raises NotOwner, LogUnavailable."""
-        self._records.put(feed.id, replace(_record(feed), settings=asdict(settings)))
+        self._records.put(feed.id, self._record(feed, settings))
         self._prepare(settings)
 
     def _prepare(self, settings: FeedSettings) -> None:
@@ -218,7 +218,14 @@ class FeedFiles:
 
     def save_state(self, feed: Feed) -> None:
         """Write the state down. Raises NotOwner, LogUnavailable."""
-        self._records.put(feed.id, _record(feed))
+        self._records.put(feed.id, self._record(feed, feed.settings))
+
+    def _record(self, feed: Feed, settings: FeedSettings) -> Record:
+        """A changefeed as it is stored, with what a later version of Tidemill wrote of it."""
+        life, known = feed.life, self._records.known(feed.id) or Record({}, "")
+        error = {"code": life.trouble.code, "message": redact(life.trouble.message), "at": life.trouble.at} if life.trouble else None
+        state = str(State.NORMAL if life.wanted else life.state)
+        return Record({**known.settings, **asdict(settings)}, state, error, known.others)
 
     def flush(self) -> None:
         """Write what could not be written when storage was away. Raises as `save_state`."""
@@ -263,9 +270,3 @@ class FeedFiles:
             self._records.put(name, record)
             found[name] = record
         return found
-
-
-def _record(feed: Feed) -> Record:
-    life = feed.life
-    error = {"code": life.trouble.code, "message": redact(life.trouble.message), "at": life.trouble.at} if life.trouble else None
-    return Record(asdict(feed.settings), str(State.NORMAL if life.wanted else life.state), error)

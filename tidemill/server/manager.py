@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tidemill import logs
@@ -42,8 +42,12 @@ DRAINING, STOPPING = 1, 2
 class Manager(Operations):
     """A `ChangefeedService`, and the `Office` of the server that leads."""
 
-    def __init__(self, options: ServerOptions, upstream: Upstream, processes: MakeProcesses) -> None:
+    def __init__(
+        self, options: ServerOptions, upstream: Upstream, processes: MakeProcesses, stand_by: Callable[[], None] = lambda: None
+    ) -> None:
+        """`stand_by`: lets processes wait for the day when this server leads."""
         super().__init__(options, upstream, processes)
+        self._stand_by = stand_by
         self._elector: Elector | None = None
         self._term = 0
         self._watching: asyncio.Task[None] | None = None
@@ -66,6 +70,10 @@ class Manager(Operations):
 
     # ---- an `Office`
 
+    def follow(self) -> None:
+        """Another server leads: have the processes ready."""
+        self._stand_by()
+
     async def lead(self, term: int) -> None:
         """Take the changefeeds over, and start the processes. `term`: of the lease. Raises TidemillError."""
         async with self._changing:
@@ -86,7 +94,7 @@ class Manager(Operations):
     async def leave(self, *, at_once: bool) -> None:
         """Stop the processes. `at_once`: another server leads; else each changefeed ends its batch."""
         async with self._changing:
-            before, self._liveness = self._liveness, STOPPING
+            ends, self._liveness = self._liveness == STOPPING, STOPPING
             if self._watching is not None:
                 self._watching.cancel()
             for timer in self._timers.values():
@@ -103,7 +111,8 @@ class Manager(Operations):
             self._processes, self._host_up, self._captures = None, False, False
             self._feeds, self._term = {}, 0
             self._timers.clear()
-            self._liveness = before
+            if not ends:  # a server that was drained may lead again
+                self._liveness = 0
 
     def _check_feeds(self) -> None:
         wrong = next((feed for feed in self._feeds.values() if feed.settings.cluster_id != self._cluster_id), None)

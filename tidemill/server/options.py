@@ -25,6 +25,8 @@ class ServerOptions:
     """--capture-config says which tables are captured; else those are that some changefeed wants."""
     ttl: float = 5.0
     """Seconds after which another server leads if this one is not heard of."""
+    standby: bool = True
+    """While another server leads, the processes are loaded already."""
     etcd: tuple[str, ...] = ()
     """Addresses of an etcd that keeps the lease; empty: the log's storage keeps it."""
 

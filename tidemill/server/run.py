@@ -26,13 +26,14 @@ from tidemill.server.manager import Manager
 from tidemill.server.options import ServerOptions, own_version
 from tidemill.server.page.log_lines import FileEnd, Ring
 from tidemill.server.page.watch import Watch
-from tidemill.server.processes import Commands, OwnProcesses
+from tidemill.server.processes import OwnProcesses
 from tidemill.server.shared.elector import Elector
 from tidemill.server.shared.file import SharedFile
 from tidemill.server.shared.lease import NAME as LEASE
 from tidemill.server.shared.lease import Leases, Place
 from tidemill.server.shared.members import Member, Members
 from tidemill.server.shared.records import FORMAT
+from tidemill.server.standing_by import Commands, Standby
 from tidemill.server.upstream import Upstream
 
 log = logging.getLogger(__name__)
@@ -104,8 +105,11 @@ async def serve(
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
-    manager = Manager(options, upstream, lambda delivered, term: OwnProcesses(commands, delivered, term))
+    standby = Standby(commands)
+    stand_by = standby.begin if options.standby else lambda: None
+    manager = Manager(options, upstream, lambda delivered, term: OwnProcesses(commands, delivered, term, standby), stand_by)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(standby.end)
         stack.push_async_callback(manager.stop)
         starting = asyncio.create_task(manager.start())
         ending = asyncio.create_task(over.wait())

@@ -49,6 +49,18 @@ def run_partition(items: Iterable[WorkItem], packs: Blobs | None = None, version
         yield run.run(item) if context.attemptNumber() == 0 else _refused(item, context.attemptNumber())
 
 
+def load_workers(context: SparkContext) -> None:
+    """Start the process that Python workers are forked from, by a job without work. A failure shows again with the first batch."""
+    try:
+        context.parallelize([0], 1).mapPartitions(_loaded).count()
+    except (Py4JError, PySparkException, OSError) as error:
+        log.debug("Spark's workers could not be loaded: %s", error)
+
+
+def _loaded(items: Iterable[int]) -> Iterable[int]:
+    return items
+
+
 def _value(blob: Any) -> bytes:
     found: bytes = blob.value
     return found

@@ -93,7 +93,18 @@ def test_what_concerns_one_server_it_answers_itself(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/v2/changefeeds", "/api/v2/captures", "/api/v2/health", "/api/v2/owner/resign", "/api/v1/changefeeds"]
+    "path",
+    [
+        "/api/page/overview",
+        "/api/page/history",
+        "/api/page/tables",
+        "/api/page/log",
+        "/api/v2/changefeeds",
+        "/api/v2/captures",
+        "/api/v2/health",
+        "/api/v2/owner/resign",
+        "/api/v1/changefeeds",
+    ],
 )
 def test_all_else_the_leader_answers(path: str) -> None:
     assert Two().ask("GET", path).json() == {"by": "leader"}

@@ -55,7 +55,7 @@ class Server:
             case m.TakeOver() if self.begins:
                 self.take_in(m.TookOver())
             case m.Leave():
-                self.take_in(m.Left())
+                self.take_in(m.Left(self.clock))
             case m.Free(mine):
                 self.store.swap(mine, replace(mine, beat=mine.beat + 1, free=True))
 
@@ -149,7 +149,7 @@ def test_storage_that_is_away_ends_nothing_but_the_right_to_answer() -> None:
 
 def test_a_server_that_resigns_ends_in_good_order_and_another_one_leads_at_once() -> None:
     one, other = two()
-    one.take_in(m.Resigned(one.clock, 2 * TTL))
+    one.take_in(m.Resigned(2 * TTL))
     assert m.Leave(at_once=False) in one.did
     assert one.store.lease is not None
     assert one.store.lease.free
@@ -159,7 +159,7 @@ def test_a_server_that_resigns_ends_in_good_order_and_another_one_leads_at_once(
 
 def test_one_that_resigns_leads_again_if_nobody_else_does() -> None:
     one, _ = two()
-    one.take_in(m.Resigned(one.clock, 2 * TTL))
+    one.take_in(m.Resigned(2 * TTL))
     pass_time(TTL, one)
     assert not one.leads
     pass_time(2 * TTL, one)
@@ -169,18 +169,18 @@ def test_one_that_resigns_leads_again_if_nobody_else_does() -> None:
 def test_the_lease_is_kept_while_batches_end() -> None:
     one, other = two()
     one.did.clear()
-    one.state, actions = m.decide(one.state, m.Resigned(one.clock, TTL))
+    one.state, actions = m.decide(one.state, m.Resigned(TTL))
     assert actions == (m.Leave(at_once=False),)
     pass_time(5 * TTL, one, other)  # its batches take long
     assert (one.state.phase, other.leads) == (Phase.LEAVES, False)
-    one.take_in(m.Left())
-    pass_time(0.0, other)
-    assert other.leads
+    one.take_in(m.Left(one.clock))
+    pass_time(0.0, one, other)  # it has the first look, and leaves the lease to others all the same
+    assert (one.leads, other.leads) == (False, True)
 
 
 def test_one_that_cannot_begin_leaves_the_lease_to_others_for_a_while() -> None:
     one, other = two()
-    one.take_in(m.Failed(one.clock))
+    one.take_in(m.Failed())
     pass_time(0.0, one, other)
     assert (one.leads, other.leads) == (False, True)
 

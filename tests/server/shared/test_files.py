@@ -157,6 +157,29 @@ def test_fields_of_a_later_version_with_the_same_format_stay(storage: Storage) -
     assert kept["feeds"]["f"]["settings"]["later"] == 1
 
 
+def test_what_a_later_version_wrote_of_a_changefeed_outlives_a_change_by_this_one(tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    first = FeedFiles(tmp_path / "one", log)
+    first.take(1, "later version")
+    first.create(settings("f"))
+
+    def later(data: bytes | None) -> bytes:
+        found = json.loads(data or b"{}")
+        found["feeds"]["f"]["place"] = "here"
+        found["feeds"]["f"]["settings"]["pace"] = 7
+        return json.dumps(found).encode()
+
+    file = SharedFile(LocalStorage(log), "state.json")
+    file.change(later)
+    files = FeedFiles(tmp_path / "other", log)
+    _, (feed,) = files.take(2, "this version")
+    feed.life.paused()
+    files.save_state(feed)
+    files.save(feed, replace(feed.settings, target_ts=900))
+    kept = json.loads(file.read() or b"")["feeds"]["f"]
+    assert (kept["place"], kept["settings"]["pace"], kept["settings"]["target_ts"], kept["state"]) == ("here", 7, 900, "stopped")
+
+
 def test_a_broken_state_says_where(storage: Storage) -> None:
     SharedFile(storage, "state.json").change(lambda data: b"{")
     with pytest.raises(LogCorrupt, match=r"server/state\.json is not JSON"):

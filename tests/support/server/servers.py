@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -21,12 +22,13 @@ from tidemill.process.ports import free_ports
 class Server:
     """A server of one playground. Its data directory and its log stay when it ends."""
 
-    def __init__(self, folder: Path, pd: str, *options: str, name: str = "") -> None:
-        """`name`: of one of several servers of a log."""
+    def __init__(self, folder: Path, pd: str, *options: str, name: str = "", log: str = "", tls: ssl.SSLContext | None = None) -> None:
+        """`name`: of one of several servers of a log. `log`: a URL; by default a folder. `tls`: what its clients use."""
         self.folder, self.address = folder, f"127.0.0.1:{free_ports(1)[0]}"
         self.log, self.data = folder / "log", folder / f"data{name}"
-        where = ("--pd", pd, "--log", str(self.log), "--data-dir", str(self.data), "--addr", self.address)
+        where = ("--pd", pd, "--log", log or str(self.log), "--data-dir", str(self.data), "--addr", self.address)
         self._argv = python("tidemill.cli.main", "server", *where, "--tz", "UTC", *options)
+        self._scheme, self._verify = ("https", tls) if tls is not None else ("http", True)
         self.process: subprocess.Popen[bytes] | None = None
         self.said = folder / f"server{name}.out"
 
@@ -52,7 +54,7 @@ class Server:
             return False
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        answer = httpx.request(method, f"http://{self.address}/api/v2/{path}", json=body, timeout=60)
+        answer = httpx.request(method, f"{self._scheme}://{self.address}/api/v2/{path}", json=body, timeout=60, verify=self._verify)
         found: dict[str, Any] = answer.json()
         return found
 
@@ -86,6 +88,14 @@ class Server:
         """Whether it says that it leads."""
         try:
             return bool(self.call("GET", "status")["is_owner"])
+        except httpx.TransportError:
+            return False
+
+    @property
+    def follows(self) -> bool:
+        """Whether it has ended all that it did as the leader."""
+        try:
+            return '"term": 0' in httpx.get(f"{self._scheme}://{self.address}/debug/info", timeout=60, verify=self._verify).text
         except httpx.TransportError:
             return False
 

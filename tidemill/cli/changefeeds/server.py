@@ -43,6 +43,12 @@ def command(
         str | None,
         typer.Option("--etcd", help="HOST:PORT,… of an etcd, such as PD, that keeps the leader's lease. Default: the log's storage."),
     ] = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            help="While another server leads, have capture, delivery and Spark loaded (about 600 MiB), so as to take over within seconds."
+        ),
+    ] = True,
     tz: shared.TzOption = None,
     config: Annotated[
         Path | None,
@@ -92,8 +98,8 @@ def command(
     from tidemill.server.api.listener import Certificates
     from tidemill.server.api.tokens import Tokens
     from tidemill.server.options import ServerOptions
-    from tidemill.server.processes import Commands
     from tidemill.server.run import locked, serve
+    from tidemill.server.standing_by import Commands
     from tidemill.server.upstream import Upstream
 
     logs.setup(log_level, log_file, part="server")
@@ -117,6 +123,7 @@ def command(
         gc_ttl=float(gc_ttl),
         pd_addrs=tuple(addresses),
         ttl=capture_session_ttl,
+        standby=standby,
         etcd=tuple(address.strip() for address in (etcd or "").split(",") if address.strip()),
         own_rules=capture_config is not None,
     )

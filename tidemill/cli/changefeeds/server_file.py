@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 _SECURITY = {"ca-path": "ca", "cert-path": "cert", "key-path": "key", "cert-allowed-cn": "cert_allowed_cn", "mtls": "mtls"}
 """Keys of [security], and the flags that they are."""
+_SWITCHES = {"mtls", "standby"}
+"""Keys that are true or false."""
 _WITHOUT_MEANING = {
     *("owner-flush-interval", "processor-flush-interval", "sorter", "kv-client", "debug", "log", "cluster-id"),
     *("gc-tuner-memory-threshold", "per-table-memory-quota", "max-memory-percent", "newarch"),
@@ -35,7 +37,7 @@ def defaults(path: Path, flags: Set[str]) -> dict[str, Any]:
         if key == "security" and isinstance(value, Mapping):
             values |= _security(path, value)
         elif key.replace("-", "_") in flags:
-            values[key.replace("-", "_")] = _plain(path, key, value)
+            values[key.replace("-", "_")] = _value(path, key, value)
         elif key in _WITHOUT_MEANING:
             log.warning("%s: %s has no meaning for Tidemill", path, key)
         else:
@@ -47,14 +49,14 @@ def _security(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     unknown = next((key for key in found if key not in _SECURITY), None)
     if unknown is not None:
         raise ConfigError(f"--config {path}: unknown key security.{unknown}{did_you_mean(unknown, set(_SECURITY))}")
-    return {_SECURITY[key]: _value(path, key, value) for key, value in found.items() if value not in ("", [])}
+    return {_SECURITY[key]: _value(path, key, value, "security.") for key, value in found.items() if value not in ("", [])}
 
 
-def _value(path: Path, key: str, value: Any) -> Any:
-    if key != "mtls":
-        return _plain(path, f"security.{key}", value)
+def _value(path: Path, key: str, value: Any, part: str = "") -> Any:
+    if key not in _SWITCHES:
+        return _plain(path, f"{part}{key}", value)
     if not isinstance(value, bool):
-        raise ConfigError(f"--config {path}: security.mtls = {value!r}: expected true or false")
+        raise ConfigError(f"--config {path}: {part}{key} = {value!r}: expected true or false")
     return value
 
 

@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ from tidemill.changefeed.feed_folder import FeedFolder, FeedLocked, below
 from tidemill.changefeed.runner import LOG_VARIABLE, Options
 from tidemill.changelog.log_format import SERVER
 from tidemill.errors import MalformedMessage, TidemillError, redact
-from tidemill.process import lifeline
+from tidemill.extras import ExtraMissing
+from tidemill.process import lifeline, standby
 from tidemill.process.ending import fail, fail_of_system
+from tidemill.protocols.all import PROTOCOLS
+from tidemill.protocols.spec import load
 from tidemill.rules.skip import parse_skip_rows
 from tidemill.server.host.feed import HostedFeed, Shared
 from tidemill.server.host.messages import parse, progress, report
@@ -151,7 +155,8 @@ class Host:
         left = [feed.feed for feed in feeds if not feed.join(max(0.0, deadline - time.monotonic()))]
         if left:
             log.warning("the batch did not end of %s; it is delivered again after the next start", ", ".join(left))
-        self._spark.stop()
+        if not self._spark.is_here:  # Java on this machine ends with this process, and another server waits to lead meanwhile
+            self._spark.stop()
 
     def _say(self, line: bytes) -> None:
         with self._saying:
@@ -193,12 +198,24 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _load(spark: SharedSpark) -> None:
+    """Load what batches use, before the server leads. Spark on a cluster would hold the cluster's cores, so it is left for later."""
+    for protocol in PROTOCOLS.values():
+        with suppress(ExtraMissing):
+            load(protocol.encoder)
+    if spark.is_here:
+        spark.warm()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    parsed: Any = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    parsed: Any = parse_arguments(given)
     try:
         logs.setup(parsed.log_level, parsed.log_file, part="delivery")
         spark = SharedSpark(parsed.data_dir / "spark.log", parsed.master, spark_settings.options(parsed.spark_conf))
+        parsed = parse_arguments([*given, *standby.arguments(partial(_load, spark), spark.check)])
+        logs.set_level(parsed.log_level)
         options = {"trigger_ms": parsed.trigger_ms, "retry_s": parsed.retry_s, "term": parsed.term}
         host = Host(os.environ[LOG_VARIABLE], parsed.data_dir, spark, **options)
         for number in (signal.SIGTERM, signal.SIGINT):

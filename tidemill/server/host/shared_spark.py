@@ -1,5 +1,7 @@
 """One Spark context for all changefeeds of a host. It starts in the background, so that what is idle does not wait for it.
 
+Until it is there, small batches run in the host's process.
+
 Each changefeed has a pool of Spark's fair scheduler, so that a backlog of one leaves others their share. A task whose sink does not answer
 keeps its place until it gives up. So a master on this machine has many more places than cores, and a changefeed whose last attempt
 failed runs one task at a time.
@@ -16,7 +18,9 @@ from typing import Any
 from tidemill.delivery.work_item import TaskResult, WorkItem
 from tidemill.errors import TidemillError
 from tidemill.process.places import is_in_process
+from tidemill.sinks.spec import forget_task_sinks
 from tidemill.spark.background import BackgroundSpark
+from tidemill.spark.local import LocalRunner, fits_here
 
 PLACES = 64
 """Tasks that a master on this machine runs at once, at least. A place costs nothing while no task is in it."""
@@ -28,24 +32,48 @@ class SharedSpark(BackgroundSpark):
     def __init__(self, log_file: Path, master: str | None, user: Mapping[str, str]) -> None:
         super().__init__(self._begin)
         self._log_file, self._master, self._user = log_file, master, user
+        self._warms = False
+        self._turning = threading.Lock()
+        self._turns: dict[str, threading.Lock] = {}
         self.cores = os.cpu_count() or 1
         """How many tasks a changefeed runs at once, at most, where the master is on this machine."""
+
+    def turn(self, sink: str) -> threading.Lock:
+        """A lock for deliveries to a sink in this process: those with one URI share what `open_task_sink` opens."""
+        with self._turning:
+            return self._turns.setdefault(sink, threading.Lock())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs its tasks on this machine, for itself."""
+        return is_in_process(self._master)
+
+    def warm(self) -> None:
+        """Start it and what its tasks need, while no changefeed needs it yet."""
+        self._warms = True
+        self.start()
 
     def _begin(self) -> Any:
         from tidemill.spark.session import start_context
 
-        local = is_in_process(self._master)
-        master = f"local[{max(PLACES, 4 * self.cores)}]" if local and self._master in (None, "local") else self._master
+        master = f"local[{max(PLACES, 4 * self.cores)}]" if self.is_here and self._master in (None, "local") else self._master
         fair = {"spark.scheduler.mode": "FAIR"}
-        return start_context(self._log_file, master=master, name="tidemill server", user=self._user, extra=fair)
+        context = start_context(self._log_file, master=master, name="tidemill server", user=self._user, extra=fair)
+        if self._warms:
+            from tidemill.spark.jobs import load_workers
+
+            load_workers(context)
+        return context
 
 
 class PoolRunner:
-    """Runs the batches of one changefeed in a pool of its own. A `batch.JobRunner`."""
+    """Runs the batches of one changefeed in a pool of its own; while Spark is starting, a batch that is one small item in this process. A
+    `batch.JobRunner`."""
 
     def __init__(self, spark: SharedSpark, feed: str, stop: threading.Event, tell: Callable[[TidemillError], None]) -> None:
         self._spark, self._feed, self._stop, self._tell = spark, feed, stop, tell
         self._runner: Any = None
+        self._local: LocalRunner | None = LocalRunner()
         self.in_trouble = False
         """Its last attempt failed."""
 
@@ -59,6 +87,9 @@ class PoolRunner:
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
         """Raises as `SparkRunner.run`."""
+        if self._local is not None and not self._spark.is_up and fits_here(items):
+            with self._spark.turn(items[0].sink):
+                return self._local.run(items)
         results: list[TaskResult] = self._opened().run(items)
         return results
 
@@ -68,5 +99,6 @@ class PoolRunner:
 
             context = self._spark.context(self._stop)
             context.setLocalProperty("spark.scheduler.pool", self._feed)
-            self._runner = SparkRunner(context, f"tidemill-{self._feed}", stop=self._stop, tell=self._tell)
+            self._runner, self._local = SparkRunner(context, f"tidemill-{self._feed}", stop=self._stop, tell=self._tell), None
+            forget_task_sinks()  # of the batches that were delivered here
         return self._runner

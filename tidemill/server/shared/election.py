@@ -87,20 +87,19 @@ class TookOver:
 class Failed:
     """What a takeover needs failed, or its end was found out by a refused write."""
 
-    now: float
-
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """A person lets another server lead. `rests_s`: how long this one leaves it to others."""
+    """A person lets another server lead. `rests_s`: how long this one leaves it to others, once it has ended."""
 
-    now: float
     rests_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
     """Everything is stopped."""
+
+    now: float
 
 
 Event = Ticked | Looked | Held | Lost | TookOver | Failed | Resigned | Left
@@ -157,8 +156,8 @@ Action = Look | Take | Renew | TakeOver | Leave | Free
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`seen_at`: since when the lease looks as it does. `valid_until`: until when this server may lead. `rests_until`: until when it leaves
-    the lease to others."""
+    """`seen_at`: since when the lease looks as it does. `valid_until`: until when this server may lead. `rests_s`: how long it leaves the
+    lease to others once it has stopped everything, which may take longer than that; `rests_until`: until when that is."""
 
     me: str
     phase: Phase = Phase.FOLLOWS
@@ -166,6 +165,7 @@ class State:
     seen_at: float = 0.0
     valid_until: float = 0.0
     rests_until: float = 0.0
+    rests_s: float = 0.0
 
     @property
     def is_mine(self) -> bool:
@@ -194,20 +194,19 @@ def decide(state: State, event: Event) -> Step:
             return _left_at_once(seen) if state.phase in _ACTIVE else (seen, ())
         case TookOver():
             return (replace(state, phase=Phase.LEADS), ()) if state.phase is Phase.TAKES else (state, ())
-        case Failed(now):
+        case Failed():
             if state.phase not in _ACTIVE:
                 return state, ()
-            pause = state.lease.ttl if state.lease is not None else 0.0
-            return _left_at_once(replace(state, rests_until=now + pause))
-        case Resigned(now, rests_s):
+            return _left_at_once(replace(state, rests_s=state.lease.ttl if state.lease is not None else 0.0))
+        case Resigned(rests_s):
             if state.phase is not Phase.LEADS:
                 return state, ()
-            return replace(state, phase=Phase.LEAVES, rests_until=now + rests_s), (Leave(at_once=False),)
-        case Left():
+            return replace(state, phase=Phase.LEAVES, rests_s=rests_s), (Leave(at_once=False),)
+        case Left(now):
             if state.phase is not Phase.LEAVES:
                 return state, ()
             freed = (Free(state.lease),) if state.is_mine and state.lease is not None else ()
-            return replace(state, phase=Phase.FOLLOWS), freed
+            return replace(state, phase=Phase.FOLLOWS, rests_until=now + state.rests_s, rests_s=0.0), freed
 
 
 _ACTIVE = (Phase.TAKES, Phase.LEADS)

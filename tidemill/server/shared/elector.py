@@ -28,7 +28,10 @@ def boot_time() -> float:
 
 
 class Office(Protocol):
-    """What the server that leads does."""
+    """What the server does as it leads or follows."""
+
+    def follow(self) -> None:
+        """Another server leads. Called again and again."""
 
     async def lead(self, term: int) -> None:
         """Begin. Raises TidemillError if that fails."""
@@ -85,11 +88,11 @@ class Elector:
 
     def resign(self, rests_s: float | None = None) -> None:
         """Let another server lead. `rests_s`: how long this one leaves it to others; by default two TTLs."""
-        self._events.put_nowait(m.Resigned(self._clock(), 2 * self._ttl if rests_s is None else rests_s))
+        self._events.put_nowait(m.Resigned(2 * self._ttl if rests_s is None else rests_s))
 
     def failed(self) -> None:
         """A write was refused because another server leads."""
-        self._events.put_nowait(m.Failed(self._clock()))
+        self._events.put_nowait(m.Failed())
 
     # ---- its task
 
@@ -133,6 +136,8 @@ class Elector:
         if self._state.phase is not before.phase:
             log.info("this server %s (it was: %s)", self._state.phase.value, before.phase.value)
         self._changed.set()
+        if self._state.phase is m.Phase.FOLLOWS and self.leader is not None:
+            self._office.follow()
         for action in actions:
             self._act(action)
 
@@ -202,4 +207,4 @@ class Elector:
 
     async def _leave(self, at_once: bool) -> None:
         await self._office.leave(at_once=at_once)
-        self._events.put_nowait(m.Left())
+        self._events.put_nowait(m.Left(self._clock()))

@@ -84,6 +84,11 @@ class Records:
             self._file.change(change)
             return self._term, dict(self._feeds) if known else None
 
+    def known(self, feed: str) -> Record | None:
+        """Return a changefeed as this server last read or wrote it; None if it does not exist."""
+        with self._turn:
+            return self._feeds.get(feed)
+
     def put(self, feed: str, record: Record) -> None:
         """Create or change one. It is durable when this returns. Raises NotOwner, LogUnavailable; a change that could not be
         written is written with the next one, a new one is not there."""

@@ -6,8 +6,8 @@ The column functions (`column_functions.py`, and a module for each protocol) tur
 
     from tidemill.spark import from_canal, from_canal_json, from_confluent_avro, from_open_protocol
 
-`register(spark)` makes changes of TiDB readable as DataFrames, see `source/`. `as_of(spark, place)` gives the tables of a lake as they
-were at one resolved ts, see `lake.py`.
+`register(spark)` makes changes of TiDB readable as DataFrames, see `source/`, and its tables as of one ts, see `table/`.
+`as_of(spark, place)` gives the tables of a lake as they were at one resolved ts, see `lake.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from tidemill.spark.canal_json import from_canal_json
     from tidemill.spark.lake import as_of
     from tidemill.spark.open_protocol import from_open_protocol
-    from tidemill.spark.source.register import register
+    from tidemill.spark.table.register import register
+    from tidemill.spark.table.source import table_plan
 
-__all__ = ["as_of", "from_canal", "from_canal_json", "from_confluent_avro", "from_open_protocol", "register"]
+__all__ = ["as_of", "from_canal", "from_canal_json", "from_confluent_avro", "from_open_protocol", "register", "table_plan"]
 
 _MODULES = {
     "as_of": "lake",
@@ -31,7 +32,8 @@ _MODULES = {
     "from_canal_json": "canal_json",
     "from_confluent_avro": "avro",
     "from_open_protocol": "open_protocol",
-    "register": "source.register",
+    "register": "table.register",
+    "table_plan": "table.source",
 }
 """Where each function is. Its module is imported when the function is asked for: PySpark and kernels take a second, and processes that only
 need Spark's settings start often."""

@@ -16,6 +16,7 @@ from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import deliver
 from tests.support.spark.sessions import spark_session
 from tidemill.errors import SinkError
+from tidemill.playground.server import PlaygroundThread
 from tidemill.spark import as_of, register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -114,6 +115,33 @@ def test_the_example(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> N
     assert {r.column for r in rows if r._change_type == "delete"} == {"id", "price", "b"}
     patiently(lambda: run(spark, log, "app.t", str(tmp_path)))
     assert spark.read.parquet(str(tmp_path / "trail")).count() == len(rows), "nothing is read twice"
+
+
+def test_a_table_of_tikv_as_of_a_ts(spark: Any) -> None:
+    with PlaygroundThread(5) as cluster:
+        cluster.execute(
+            "CREATE DATABASE app; CREATE TABLE app.t (id BIGINT UNSIGNED PRIMARY KEY, price DECIMAL(12,2), at DATETIME(3), v VECTOR)"
+        )
+        cluster.execute("SPLIT TABLE app.t BETWEEN (0) AND (1000) REGIONS 4")
+        cluster.execute(
+            "INSERT INTO app.t VALUES (1, 1.5, '2026-01-02 03:04:05.678', '[1,2.5]'), (400, 2, NULL, NULL), (900, 3, NULL, NULL)"
+        )
+        then = cluster.call(cluster.playground.cluster.oracle.next)
+        cluster.execute("DELETE FROM app.t WHERE id = 1; ALTER TABLE app.t DROP COLUMN price")
+
+        def reading(**options: str) -> Any:
+            return spark.read.format("tidemill.table").options(pd=cluster.pd_address, table="app.t", **options)
+
+        frame = reading(as_of_ts=str(then)).load()
+        assert frame.schema.simpleString() == "struct<id:decimal(20,0),price:decimal(12,2),at:timestamp_ntz,v:array<float>>"
+        assert frame.rdd.getNumPartitions() == 4
+        assert [(r.id, r.v) for r in frame.orderBy("id").collect()] == [(1, [1.0, 2.5]), (400, None), (900, None)]
+        cut = frame.filter("id in (1, 900) and price > 1")
+        assert cut.rdd.getNumPartitions() == 2, "the key's filter is pushed down"
+        assert sorted(r.id for r in cut.collect()) == [1, 900]
+        assert [r.asDict() for r in reading().load().filter("id > 500").collect()] == [{"id": 900, "at": None, "v": None}]
+        with pytest.raises(AnalysisException, match=r"there is no option 'asof'\n +Did you mean asOfTs\?"):
+            reading(asOf="1").load()
 
 
 def test_tables_of_a_lake_at_one_ts(spark: Any, tmp_path: Path) -> None:

@@ -57,7 +57,11 @@ TABLES = {
         " PARTITION c VALUES LESS THAN MAXVALUE",
         *("id", [None, *DAYS]),
     ),
-    "by_list": ("id INT, n INT) PARTITION BY LIST (id) (PARTITION a VALUES IN (1, 2), PARTITION b VALUES IN (3, NULL)", "id", [None, 1, 2, 3]),
+    "by_list": (
+        "id INT, n INT) PARTITION BY LIST (id) (PARTITION a VALUES IN (1, 2), PARTITION b VALUES IN (3, NULL)",
+        "id",
+        [None, 1, 2, 3],
+    ),
     "by_hash": ("id INT, n INT) PARTITION BY HASH (id) PARTITIONS 4", "id", [None, -7, -1, 0, 1, 5, 1000]),
 }
 

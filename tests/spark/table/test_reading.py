@@ -35,7 +35,11 @@ class Made:
         self.run("CREATE TABLE app.many (id BIGINT PRIMARY KEY, v VARCHAR(20))")
         for table in ("many", "parts"):
             self.run(f"INSERT INTO app.{table} VALUES " + ", ".join(f"({i}, '{i}')" for i in range(N)))
-        self.run("UPDATE app.types SET n = 5, v = NULL WHERE id = 1", "DELETE FROM app.keyless WHERE a = 2", "DELETE FROM app.strings WHERE b = 0")
+        self.run(
+            "UPDATE app.types SET n = 5, v = NULL WHERE id = 1",
+            "DELETE FROM app.keyless WHERE a = 2",
+            "DELETE FROM app.strings WHERE b = 0",
+        )
         self.log = SqlLog.of(cluster.playground).write(folder / "log")
 
     def run(self, *statements: str) -> int:

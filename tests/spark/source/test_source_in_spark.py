@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
@@ -15,7 +16,8 @@ from examples.audit_trail import run
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import deliver
 from tests.support.spark.sessions import spark_session
-from tidemill.errors import SinkError
+from tidemill.errors import ConfigError, SinkError
+from tidemill.functions import apply_changes, from_csv, from_simple
 from tidemill.playground.server import PlaygroundThread
 from tidemill.spark import as_of, register
 
@@ -94,6 +96,50 @@ def test_a_stream_and_its_restart(spark: Any, made: tuple[SqlLog, Path], tmp_pat
     sql.write(folder, partitions=2)
     with pytest.raises(StreamingQueryException, match=r"(?s)columns of app\.t are others.*ADD COLUMN.*schemaTs=latest"):
         patiently(go)
+
+
+def test_changes_applied_to_a_table(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
+    sql, folder = made
+    log = sql.write(folder, partitions=2)
+
+    def go(checkpoint: str) -> None:
+        changes = reader(spark.readStream, log, maxRowsPerTrigger="2").load()
+        given: dict[str, Any] = {"checkpoint": str(tmp_path / checkpoint), "trigger": {"availableNow": True}}
+        query = apply_changes(changes, str(tmp_path / "lake"), table="app.t", keys="id", **given)
+        assert query is not None
+        query.awaitTermination()
+
+    def held() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = DeltaTable(str(tmp_path / "lake/app/t")).to_pyarrow_table().to_pylist()
+        return rows
+
+    patiently(lambda: go("one"))
+    (row,) = held()
+    assert (row["id"], row["price"], row["b"], row["v"]) == (1, Decimal("3.00"), Decimal((1 << 64) - 1), [1.0, 2.5])
+    sql.run("INSERT INTO t (id) VALUES (3)", "DELETE FROM t WHERE id = 1")
+    sql.write(folder, partitions=2)
+    patiently(lambda: go("one"))
+    assert [one["id"] for one in held()] == [3]
+    changes = reader(spark.read, log).load().filter("id = 1 and _change_type != 'delete'")
+    assert apply_changes(changes, str(tmp_path / "lake"), table="app.t", keys=["id"]) is None
+    assert sorted(one["id"] for one in held()) == [1, 3]
+    with pytest.raises(ConfigError, match="has no column idd; did you mean `id`"):
+        apply_changes(changes, str(tmp_path / "lake"), table="app.t", keys="idd")
+    with pytest.raises(ConfigError, match="needs a checkpoint"):
+        apply_changes(reader(spark.readStream, log).load(), str(tmp_path / "lake"), table="app.t", keys="id")
+
+
+def test_the_column_functions_of_text_protocols(spark: Any) -> None:
+    line = spark.createDataFrame([(b'"D","t","d",1,1.5\r\n"I","t","d",2,2\r\n',)], "value binary")
+    found = line.select(F.explode(from_csv("value", "id bigint, price decimal(12,2)")).alias("e")).select("e.*").collect()
+    assert [(r.op, r.before and r.before.id, r.after and r.after.price) for r in found] == [
+        ("delete", 1, None),
+        ("insert", None, Decimal(2)),
+    ]
+    message = '{"version":1,"type":"INSERT","commitTs":9,"database":"d","table":"t","tableID":7,"schemaVersion":3,"data":{"id":"1"}}'
+    frame = spark.createDataFrame([(message,)], "value string")
+    (event,) = frame.select(F.explode(from_simple("value", "id bigint", table="d.t")).alias("e")).select("e.*").collect()
+    assert (event.op, event.ts, event.after.id) == ("insert", 9, 1)
 
 
 def test_ddls_and_faults(spark: Any, made: tuple[SqlLog, Path]) -> None:

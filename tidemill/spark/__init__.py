@@ -2,12 +2,13 @@
 
 In: the work items of a batch. Out: what each of them delivered. Read `jobs.py` first, then `local.py` for what needs no job.
 
-The column functions (`column_functions.py`, and a module for each protocol) turn messages into rows, in Arrow batches:
+Column functions (`messages/`) turn messages into rows, in Arrow batches:
 
-    from tidemill.spark import from_canal, from_canal_json, from_confluent_avro, from_open_protocol
+    from tidemill.spark import from_avro_cdc, from_canal, from_canal_json, from_csv, from_open_protocol, from_simple
 
-`register(spark)` makes changes of TiDB readable as DataFrames, see `source/`. `as_of(spark, place)` gives the tables of a lake as they
-were at one resolved ts, see `lake.py`.
+`apply_changes` (`apply.py`) keeps a Delta or Iceberg table by changes. `register(spark)` makes changes of TiDB readable as DataFrames, see
+`source/`, and its tables as of one ts, see `table/`. `as_of(spark, place)` gives the tables of a lake as they were at one resolved ts, see
+`lake.py`.
 """
 
 from __future__ import annotations
@@ -16,22 +17,43 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidemill.spark.avro import from_confluent_avro
-    from tidemill.spark.canal import from_canal
-    from tidemill.spark.canal_json import from_canal_json
+    from tidemill.spark.apply import apply_changes
     from tidemill.spark.lake import as_of
-    from tidemill.spark.open_protocol import from_open_protocol
-    from tidemill.spark.source.register import register
+    from tidemill.spark.messages.avro import from_avro_cdc, from_confluent_avro
+    from tidemill.spark.messages.canal import from_canal
+    from tidemill.spark.messages.canal_json import from_canal_json
+    from tidemill.spark.messages.csv import from_csv
+    from tidemill.spark.messages.open_protocol import from_open_protocol
+    from tidemill.spark.messages.simple import from_simple
+    from tidemill.spark.table.register import register
+    from tidemill.spark.table.source import table_plan
 
-__all__ = ["as_of", "from_canal", "from_canal_json", "from_confluent_avro", "from_open_protocol", "register"]
+__all__ = [
+    "apply_changes",
+    "as_of",
+    "from_avro_cdc",
+    "from_canal",
+    "from_canal_json",
+    "from_confluent_avro",
+    "from_csv",
+    "from_open_protocol",
+    "from_simple",
+    "register",
+    "table_plan",
+]
 
 _MODULES = {
+    "apply_changes": "apply",
     "as_of": "lake",
-    "from_canal": "canal",
-    "from_canal_json": "canal_json",
-    "from_confluent_avro": "avro",
-    "from_open_protocol": "open_protocol",
-    "register": "source.register",
+    "from_avro_cdc": "messages.avro",
+    "from_canal": "messages.canal",
+    "from_canal_json": "messages.canal_json",
+    "from_confluent_avro": "messages.avro",
+    "from_csv": "messages.csv",
+    "from_open_protocol": "messages.open_protocol",
+    "from_simple": "messages.simple",
+    "register": "table.register",
+    "table_plan": "table.source",
 }
 """Where each function is. Its module is imported when the function is asked for: PySpark and kernels take a second, and processes that only
 need Spark's settings start often."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
@@ -15,7 +16,9 @@ from examples.audit_trail import run
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import deliver
 from tests.support.spark.sessions import spark_session
-from tidemill.errors import SinkError
+from tidemill.errors import ConfigError, SinkError
+from tidemill.functions import apply_changes, from_csv, from_simple
+from tidemill.playground.server import PlaygroundThread
 from tidemill.spark import as_of, register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -95,6 +98,50 @@ def test_a_stream_and_its_restart(spark: Any, made: tuple[SqlLog, Path], tmp_pat
         patiently(go)
 
 
+def test_changes_applied_to_a_table(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
+    sql, folder = made
+    log = sql.write(folder, partitions=2)
+
+    def go(checkpoint: str) -> None:
+        changes = reader(spark.readStream, log, maxRowsPerTrigger="2").load()
+        given: dict[str, Any] = {"checkpoint": str(tmp_path / checkpoint), "trigger": {"availableNow": True}}
+        query = apply_changes(changes, str(tmp_path / "lake"), table="app.t", keys="id", **given)
+        assert query is not None
+        query.awaitTermination()
+
+    def held() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = DeltaTable(str(tmp_path / "lake/app/t")).to_pyarrow_table().to_pylist()
+        return rows
+
+    patiently(lambda: go("one"))
+    (row,) = held()
+    assert (row["id"], row["price"], row["b"], row["v"]) == (1, Decimal("3.00"), Decimal((1 << 64) - 1), [1.0, 2.5])
+    sql.run("INSERT INTO t (id) VALUES (3)", "DELETE FROM t WHERE id = 1")
+    sql.write(folder, partitions=2)
+    patiently(lambda: go("one"))
+    assert [one["id"] for one in held()] == [3]
+    changes = reader(spark.read, log).load().filter("id = 1 and _change_type != 'delete'")
+    assert apply_changes(changes, str(tmp_path / "lake"), table="app.t", keys=["id"]) is None
+    assert sorted(one["id"] for one in held()) == [1, 3]
+    with pytest.raises(ConfigError, match="has no column idd; did you mean `id`"):
+        apply_changes(changes, str(tmp_path / "lake"), table="app.t", keys="idd")
+    with pytest.raises(ConfigError, match="needs a checkpoint"):
+        apply_changes(reader(spark.readStream, log).load(), str(tmp_path / "lake"), table="app.t", keys="id")
+
+
+def test_the_column_functions_of_text_protocols(spark: Any) -> None:
+    line = spark.createDataFrame([(b'"D","t","d",1,1.5\r\n"I","t","d",2,2\r\n',)], "value binary")
+    found = line.select(F.explode(from_csv("value", "id bigint, price decimal(12,2)")).alias("e")).select("e.*").collect()
+    assert [(r.op, r.before and r.before.id, r.after and r.after.price) for r in found] == [
+        ("delete", 1, None),
+        ("insert", None, Decimal(2)),
+    ]
+    message = '{"version":1,"type":"INSERT","commitTs":9,"database":"d","table":"t","tableID":7,"schemaVersion":3,"data":{"id":"1"}}'
+    frame = spark.createDataFrame([(message,)], "value string")
+    (event,) = frame.select(F.explode(from_simple("value", "id bigint", table="d.t")).alias("e")).select("e.*").collect()
+    assert (event.op, event.ts, event.after.id) == ("insert", 9, 1)
+
+
 def test_ddls_and_faults(spark: Any, made: tuple[SqlLog, Path]) -> None:
     sql, folder = made
     sql.run("ALTER TABLE t ADD COLUMN more INT")
@@ -114,6 +161,33 @@ def test_the_example(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> N
     assert {r.column for r in rows if r._change_type == "delete"} == {"id", "price", "b"}
     patiently(lambda: run(spark, log, "app.t", str(tmp_path)))
     assert spark.read.parquet(str(tmp_path / "trail")).count() == len(rows), "nothing is read twice"
+
+
+def test_a_table_of_tikv_as_of_a_ts(spark: Any) -> None:
+    with PlaygroundThread(5) as cluster:
+        cluster.execute(
+            "CREATE DATABASE app; CREATE TABLE app.t (id BIGINT UNSIGNED PRIMARY KEY, price DECIMAL(12,2), at DATETIME(3), v VECTOR)"
+        )
+        cluster.execute("SPLIT TABLE app.t BETWEEN (0) AND (1000) REGIONS 4")
+        cluster.execute(
+            "INSERT INTO app.t VALUES (1, 1.5, '2026-01-02 03:04:05.678', '[1,2.5]'), (400, 2, NULL, NULL), (900, 3, NULL, NULL)"
+        )
+        then = cluster.call(cluster.playground.cluster.oracle.next)
+        cluster.execute("DELETE FROM app.t WHERE id = 1; ALTER TABLE app.t DROP COLUMN price")
+
+        def reading(**options: str) -> Any:
+            return spark.read.format("tidemill.table").options(pd=cluster.pd_address, table="app.t", **options)
+
+        frame = reading(as_of_ts=str(then)).load()
+        assert frame.schema.simpleString() == "struct<id:decimal(20,0),price:decimal(12,2),at:timestamp_ntz,v:array<float>>"
+        assert frame.rdd.getNumPartitions() == 4
+        assert [(r.id, r.v) for r in frame.orderBy("id").collect()] == [(1, [1.0, 2.5]), (400, None), (900, None)]
+        cut = frame.filter("id in (1, 900) and price > 1")
+        assert cut.rdd.getNumPartitions() == 2, "the key's filter is pushed down"
+        assert sorted(r.id for r in cut.collect()) == [1, 900]
+        assert [r.asDict() for r in reading().load().filter("id > 500").collect()] == [{"id": 900, "at": None, "v": None}]
+        with pytest.raises(AnalysisException, match=r"there is no option 'asof'\n +Did you mean asOfTs\?"):
+            reading(asOf="1").load()
 
 
 def test_tables_of_a_lake_at_one_ts(spark: Any, tmp_path: Path) -> None:

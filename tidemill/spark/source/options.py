@@ -91,7 +91,14 @@ _SPARKS = frozenset({"path", "checkpointlocation", "queryname"})
 
 def parse_options(given: Mapping[str, str], *, ddl: bool = False) -> Options:
     """Parse Spark's options. `ddl`: those of `tidemill.ddl`. Raises ConfigError naming the option, and what may stand there."""
-    names = _OF_DDL if ddl else _BY_PLAIN
+    found = by_name(given, _OF_DDL if ddl else _BY_PLAIN)
+    if ddl and "table" not in found:
+        found.setdefault("tables", "*.*")
+    return _Parser(found).options()
+
+
+def by_name(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Spark's options by their documented names. `names`: these, by how names are compared (`plain`). Raises ConfigError."""
     found: dict[str, str] = {}
     for name, text in given.items():
         known = names.get(plain(name))
@@ -102,9 +109,7 @@ def parse_options(given: Mapping[str, str], *, ddl: bool = False) -> Options:
         if known in found:
             raise ConfigError(f"option {known} is given twice")
         found[known] = text.strip()
-    if ddl and "table" not in found:
-        found.setdefault("tables", "*.*")
-    return _Parser(found).options()
+    return found
 
 
 def _nearest(name: str, names: Mapping[str, str]) -> str:
@@ -112,10 +117,66 @@ def _nearest(name: str, names: Mapping[str, str]) -> str:
     return f"Did you mean {near}?" if near else f"There are {', '.join(names.values())}."
 
 
-class _Parser:
+class OptionValues:
+    """The values of options, by the options' documented names."""
+
     def __init__(self, found: Mapping[str, str]) -> None:
         self._found = found
 
+    def names(self, name: str) -> tuple[str, ...]:
+        """A list, as JSON or with commas."""
+        text = self._found.get(name, "")
+        if not text.startswith("["):
+            return tuple(part for one in text.split(",") if (part := one.strip()))
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return (text,)  # a rule may begin with a character class
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise ConfigError(f"option {name}: {text} is not a list of names")
+        return tuple(found)
+
+    def ts(self, name: str, words: tuple[str, ...] = (), now: int | None = None) -> int | str:
+        """A ts: a TSO, a moment, or one of these words. `now`: the cluster's present, if there is a cluster to ask."""
+        text = self._found[name]
+        if text.lower() in words:
+            return text.lower()
+        try:
+            return parse(text, now)
+        except TidemillError as error:
+            also = f" Or {', '.join(words)}." if words else ""
+            raise ConfigError(f"option {name}: {error.message}", hint=f"{error.hint}{also}".strip()) from None
+
+    def flag(self, name: str) -> bool:
+        """`true` or `false`, the latter without the option."""
+        text = self._found.get(name, "false").lower()
+        if text not in ("true", "false"):
+            raise ConfigError(f"option {name}: {text!r} is neither true nor false")
+        return text == "true"
+
+    def choice(self, name: str, kind: type[_Word], default: _Word) -> _Word:
+        """One of some words."""
+        text = self._found.get(name)
+        if text is None:
+            return default
+        for one in kind:
+            if plain(one) == plain(text):
+                return one
+        raise ConfigError(f"option {name}: {text!r} is not one of {', '.join(kind)}")
+
+    def number(self, name: str) -> int:
+        """A number above 0, with a unit such as 64m; 0: it is not given."""
+        text = self._found.get(name)
+        if text is None:
+            return 0
+        found = _SIZE.fullmatch(text)
+        number = int(found[1]) << _UNITS[(found[2] or "b")[0].lower()] if found else 0
+        if number <= 0:
+            raise ConfigError(f"option {name}: {text!r} is not a number above 0", hint="As in 100000 or 64m.")
+        return number
+
+
+class _Parser(OptionValues):
     def options(self) -> Options:
         kind, table, rules = self._tables()
         end = self._moment("endingTs", "endingTimestamp", _LAST_LOGICAL)
@@ -124,7 +185,7 @@ class _Parser:
             raise ConfigError(f"the DataFrame begins at {start}, after its end at {end}")
         if kind is not Kind.TABLE:
             self._refuse(kind, "columns", "schemaTs", "schemaChangePolicy", "timeAs", "strict")
-        schema_ts = self._ts("schemaTs", words=(LATEST,)) if "schemaTs" in self._found else None
+        schema_ts = self.ts("schemaTs", words=(LATEST,)) if "schemaTs" in self._found else None
         return Options(
             log=self._log(),
             kind=kind,
@@ -133,13 +194,13 @@ class _Parser:
             start=EARLIEST if start is None else start,
             end=end if isinstance(end, int) else None,
             schema_ts=-1 if schema_ts == LATEST else schema_ts if isinstance(schema_ts, int) else None,
-            columns=self._list("columns"),
-            policy=self._choice("schemaChangePolicy", Policy, Policy.FAIL),
-            time_as=self._choice("timeAs", TimeAs, TimeAs.STRING),
-            strict=self._flag("strict"),
-            initial_snapshot=self._flag("initialSnapshot"),
-            max_bytes=self._size("maxBytesPerTrigger"),
-            max_rows=self._size("maxRowsPerTrigger"),
+            columns=self.names("columns"),
+            policy=self.choice("schemaChangePolicy", Policy, Policy.FAIL),
+            time_as=self.choice("timeAs", TimeAs, TimeAs.STRING),
+            strict=self.flag("strict"),
+            initial_snapshot=self.flag("initialSnapshot"),
+            max_bytes=self.number("maxBytesPerTrigger"),
+            max_rows=self.number("maxRowsPerTrigger"),
         )
 
     def _log(self) -> str:
@@ -155,8 +216,8 @@ class _Parser:
             raise ConfigError(f"option logFile: {file} cannot be read: {error.strerror}") from None
 
     def _tables(self) -> tuple[Kind, tuple[str, str] | None, tuple[str, ...]]:
-        raw = self._flag("rawChanges")
-        table, rules = self._found.get("table"), self._list("tables")
+        raw = self.flag("rawChanges")
+        table, rules = self._found.get("table"), self.names("tables")
         if table is not None and rules:
             raise ConfigError("the options table and tables exclude each other")
         if table is None and not rules and not raw:
@@ -164,7 +225,7 @@ class _Parser:
                 "one of the options table, tables and rawChanges says what is read",
                 hint="As in .option('table', 'shop.orders') or .option('tables', 'shop.*')",
             )
-        name = _name(table) if table is not None else None
+        name = table_name(table) if table is not None else None
         kind = Kind.RAW if raw else Kind.TABLE if name is not None else Kind.ROWS
         TableFilter(rules, where="option tables: rule")  # raises what is wrong with them
         return kind, name, rules or ("*.*",)
@@ -174,69 +235,20 @@ class _Parser:
             if name in self._found:
                 raise ConfigError(f"option {name} is for typed columns", hint="It goes with the option table, without rawChanges.")
 
-    def _list(self, name: str) -> tuple[str, ...]:
-        """A list, as JSON or with commas."""
-        text = self._found.get(name, "")
-        if not text.startswith("["):
-            return tuple(part for one in text.split(",") if (part := one.strip()))
-        try:
-            found = json.loads(text)
-        except ValueError:
-            return (text,)  # a rule may begin with a character class
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-            raise ConfigError(f"option {name}: {text} is not a list of names")
-        return tuple(found)
-
     def _moment(self, ts: str, timestamp: str, beside: int, words: tuple[str, ...] = ()) -> int | str | None:
         """A ts, or the moment beside it: all changes of its millisecond lie after the start and before the end."""
         if ts in self._found and timestamp in self._found:
             raise ConfigError(f"the options {ts} and {timestamp} exclude each other")
         if ts in self._found:
-            return self._ts(ts, words)
+            return self.ts(ts, words)
         if timestamp not in self._found:
             return None
-        found = self._ts(timestamp, ())
+        found = self.ts(timestamp, ())
         assert isinstance(found, int), "there is no word for a moment"
         return found if self._found[timestamp].isdecimal() else found + beside
 
-    def _ts(self, name: str, words: tuple[str, ...]) -> int | str:
-        text = self._found[name]
-        if text.lower() in words:
-            return text.lower()
-        try:
-            return parse(text)
-        except TidemillError as error:
-            also = f" Or {', '.join(words)}." if words else ""
-            raise ConfigError(f"option {name}: {error.message}", hint=f"{error.hint}{also}".strip()) from None
 
-    def _flag(self, name: str) -> bool:
-        text = self._found.get(name, "false").lower()
-        if text not in ("true", "false"):
-            raise ConfigError(f"option {name}: {text!r} is neither true nor false")
-        return text == "true"
-
-    def _choice(self, name: str, kind: type[_Word], default: _Word) -> _Word:
-        text = self._found.get(name)
-        if text is None:
-            return default
-        for one in kind:
-            if plain(one) == plain(text):
-                return one
-        raise ConfigError(f"option {name}: {text!r} is not one of {', '.join(kind)}")
-
-    def _size(self, name: str) -> int:
-        """A number above 0, with a unit such as 64m; 0: no limit."""
-        text = self._found.get(name)
-        if text is None:
-            return 0
-        found = _SIZE.fullmatch(text)
-        number = int(found[1]) << _UNITS[(found[2] or "b")[0].lower()] if found else 0
-        if number <= 0:
-            raise ConfigError(f"option {name}: {text!r} is not a number above 0", hint="As in 100000 or 64m.")
-        return number
-
-
-def _name(text: str) -> tuple[str, str]:
+def table_name(text: str) -> tuple[str, str]:
     """Database and table, either in backticks."""
     found = re.fullmatch(r"(`(?:[^`]|``)+`|[^.`]+)\.(`(?:[^`]|``)+`|[^.`]+)", text)
     if found is None:

@@ -11,19 +11,20 @@ import pyarrow.compute as pc
 
 from tidemill.delivery.task.chunker import Chunker
 from tidemill.delivery.task.reader import Sources
-from tidemill.errors import SchemaError
 from tidemill.kernels.columns import CHANGES, Built, ColumnBuilder, ColumnProgram, ObjectBuilder, ObjectProgram
 from tidemill.kernels.flow import layout as f
 from tidemill.kernels.flow.layout import TableMap
 from tidemill.kernels.rows.program import TableProgram
+from tidemill.spark.source.casting import cast_column
 from tidemill.spark.source.frame import moments
 from tidemill.spark.source.options import Kind
 from tidemill.spark.source.slices import Manner, Packed, Slice
-from tidemill.tidb.columns.forms import IMAGES, LARGEST_DECIMAL
+from tidemill.tidb.columns.forms import IMAGES
 from tidemill.tidb.types.jsonstyle import JsonStyle
 
 CHUNK_ROWS = 8192
 """Changes that are turned into one batch: Spark takes a batch as a whole."""
+_OTHER_TYPE = "The column had another type then. Choose the table's columns of another ts: option schemaTs."
 
 
 class _Routing:
@@ -106,24 +107,9 @@ class _TypedRows:
         columns = []
         for name, kind in zip(self._manner.schema.names, self._manner.schema.types, strict=True):
             head = self._heads.column(name, built, [self._names])
-            columns.append(self._cast(name, arrays.get(name) if head is None else head, kind, len(built)))
+            values = arrays.get(name) if head is None else head
+            columns.append(cast_column(f"{'.'.join(self._names)}, column {name}", values, kind, len(built), _OTHER_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=self._manner.schema)
-
-    def _cast(self, name: str, values: pa.Array | None, kind: pa.DataType, rows: int) -> pa.Array:
-        if values is None:
-            return pa.nulls(rows, kind)
-        if values.type == kind:
-            return values
-        try:
-            if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):  # Arrow wants room for any number of its own type
-                values = values.cast(pa.decimal128(min(19 + kind.scale, LARGEST_DECIMAL), kind.scale))
-            return values.cast(kind)
-        except pa.ArrowInvalid as error:
-            where = f"{'.'.join(self._names)}, column {name}"
-            raise SchemaError(
-                f"{where}: a value of type {values.type} cannot be {kind}: {error}",
-                hint="The column had another type then. Choose the table's columns of another ts: option schemaTs.",
-            ) from None
 
 
 class _ObjectRows:

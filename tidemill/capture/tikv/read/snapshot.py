@@ -28,6 +28,12 @@ PAGE = 256
 """Pairs in one answer."""
 
 
+class KeyLocked(UpstreamUnavailable):
+    """A key cannot be read at the ts, because a transaction that may commit below it has locked the key. `key` is raw."""
+
+    key = b""
+
+
 class Snapshot:
     """The cluster as of `ts`. Keys are raw (decoded) on both sides.
 
@@ -170,10 +176,12 @@ class Snapshot:
     def _key_error(self, error: kvrpcpb_pb2.KeyError) -> UpstreamError:
         if error.HasField("locked"):
             lock = error.locked
-            return UpstreamUnavailable(
+            locked = KeyLocked(
                 f"key {lock.key.hex()} is locked by the transaction with start_ts {describe(lock.lock_version)}, "
                 f"primary key {lock.primary_lock.hex()}"
             )
+            locked.key = lock.key
+            return locked
         text = error.abort or error.retryable or str(error).strip()
         if "GC life time" in text or "safe point" in text:
             return StartTsBeforeGc(f"the state at {describe(self.ts)} has been collected: {text}")

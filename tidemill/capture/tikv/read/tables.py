@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,8 @@ from tidemill.tidb.codec import decode_bytes
 from tidemill.tidb.keys import encode_range, parse_record_key, record_range
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.wire import kvrpcpb_pb2
+
+_T = TypeVar("_T")
 
 PAGE = 1024
 """Pairs in one answer."""
@@ -50,17 +53,23 @@ async def plan_tables(pd: PdClient, ts: int, versions: Iterable[TableVersion]) -
 
 
 async def region_borders(pd: PdClient, ranges: Iterable[Range]) -> list[bytes]:
-    """Return the encoded keys inside the ranges at which regions begin, in order. Many ranges are asked for in one question."""
-    found: set[bytes] = set()
+    """Return the encoded keys inside the ranges at which regions begin, in order."""
+    return sorted({region.start for region in await regions_of(pd, ranges)})
+
+
+async def regions_of(pd: PdClient, ranges: Iterable[Range]) -> list[Region]:
+    """Return the regions of encoded ranges in key order, as PD knows them now: it may have holes. Many ranges are asked for in one
+    question."""
+    found: dict[bytes, Region] = {}
     left = deque(merged(ranges))
     while left:
         asked = [left.popleft() for _ in range(min(len(left), RANGES))]
         regions = await pd.scan_ranges(asked, REGIONS)
-        found.update(region.start for region in regions)
+        found.update((region.start, region) for region in regions)
         if len(regions) >= REGIONS and regions[-1].end:  # cut at the limit: continue after the last region
             at = max(regions[-1].end, asked[0][0] + b"\0")
             left.extendleft(reversed([(max(start, at), end) for start, end in asked if end > at]))
-    return sorted(found)
+    return [found[start] for start in sorted(found)]
 
 
 def _cut(start: bytes, end: bytes, borders: Sequence[bytes]) -> list[Range]:
@@ -123,7 +132,7 @@ async def batches(pd: PdClient, part: Part) -> AsyncIterator[pa.RecordBatch]:
         yield pa.concat_batches(waiting)
 
 
-def drained(loop: asyncio.AbstractEventLoop, source: AsyncIterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def drained(loop: asyncio.AbstractEventLoop, source: AsyncIterator[_T]) -> Iterator[_T]:
     """Iterate over an asynchronous source in code that is not asynchronous."""
     while True:
         try:

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from tidemill.kernels.decode.canal_columns import decode_array
 from tidemill.protocols.canal.arrow import event_type
-from tidemill.spark.column_functions import arrow_schema, events_of, table_name
+from tidemill.spark.messages.column_functions import arrow_schema, events_of, table_name
 
 
 def from_canal(value: Column | str, schema: StructType | str | None = None, *, table: str | None = None, entries: bool = False) -> Column:

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from tidemill.kernels.decode.open_columns import decode_array
 from tidemill.protocols.open.arrow import event_type
 from tidemill.sinks.claim_check import ClaimCheckStorage
-from tidemill.spark.column_functions import arrow_schema, events_of, table_name
+from tidemill.spark.messages.column_functions import arrow_schema, events_of, table_name
 
 
 def from_open_protocol(

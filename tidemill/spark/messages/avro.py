@@ -1,4 +1,4 @@
-"""`from_confluent_avro`, an Arrow column function: a column of Kafka keys or values in Confluent's Avro format → a struct of columns.
+"""`from_avro_cdc`, an Arrow column function: a column of Kafka keys or values in Confluent's Avro format → a struct of columns.
 
 Each message names the id of the schema that it was written with. A worker asks the registry once for each id and keeps the text for as
 long as it lives. The driver asks for a subject's latest schema, if `subject` is to say what the columns are.
@@ -23,7 +23,7 @@ from tidemill.protocols.avro.parse import parse_schema
 from tidemill.registry.client import RegistryClient
 
 
-def from_confluent_avro(
+def from_avro_cdc(
     key_or_value: Column | str,
     *,
     registry: str,
@@ -56,9 +56,13 @@ def from_confluent_avro(
     return cast(Column, make(decoded, from_arrow_type(arrow, prefer_timestamp_ntz=True))(key_or_value))
 
 
+from_confluent_avro = from_avro_cdc
+"""Its older name."""
+
+
 def _wanted(registry: str, schema: StructType | str | None, subject: str | None) -> list[Wanted]:
     if (schema is None) == (subject is None):
-        raise ValueError("from_confluent_avro needs either schema (an Avro schema, a StructType or DDL text) or subject")
+        raise ValueError("from_avro_cdc needs either schema (an Avro schema, a StructType or DDL text) or subject")
     if subject is not None:
         with RegistryClient(parse_address(registry)) as client:
             return wanted_of(parse_schema(client.latest(subject)))

@@ -6,16 +6,17 @@ from pyspark.sql import SparkSession
 
 from tidemill.spark.source.ddl import DdlSource
 from tidemill.spark.source.source import TidemillSource
+from tidemill.spark.table.source import TableSource
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `format("tidemill")` and `format("tidemill.ddl")` known to a session, and return it.
+    """Make `format("tidemill")`, `format("tidemill.ddl")` and `format("tidemill.table")` known to a session, and return it.
 
     Filters of Python sources are pushed down from now on; Spark does that only where it is told to.
     """
-    spark.dataSource.register(TidemillSource)
-    spark.dataSource.register(DdlSource)
+    for source in (TidemillSource, DdlSource, TableSource):
+        spark.dataSource.register(source)
     spark.conf.set(PUSH_DOWN, "true")
     return spark

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from tidemill.protocols.canal_json.arrow import decode_array, event_type
 from tidemill.sinks.claim_check import ClaimCheckStorage
-from tidemill.spark.column_functions import arrow_schema, events_of, table_name
+from tidemill.spark.messages.column_functions import arrow_schema, events_of, table_name
 
 
 def from_canal_json(

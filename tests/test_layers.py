@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("delivery", True), ("binlog.pump", True), ("binlog.client", True), ("binlog.ctl", True)),
     (("consumer", True), ("binlog.drainer", True), ("canal", True), ("canal.conversation", False)),
     (("spark", True), ("verify", True), ("canal.server", True), ("binlog.source", True), ("binlog.reparo", True)),
-    (("capture.spark", True), ("functions", True), ("diff", True), ("doctor", True)),
+    (("capture.spark", True), ("functions", True), ("diff", True), ("doctor", True), ("views", True)),
     (("changefeed", True),),
     (("server", True), ("playground", True)),
     (("demo", True), ("testing", True)),

@@ -3,7 +3,7 @@
     meta      one row: the plan's digest, the resolved ts, the ts of the changes that are still to be delivered (0: none)
     tN … oN   see `rules`
     copies    of a view without a key: how often each row is there, by its hash
-    pending   the changes of the view up to the resolved ts: its columns, and w
+    pending   the changes of the view up to the resolved ts: its columns, and _weight
     content   the view itself, where its target is memory
 
 A process that dies leaves the state of its last transaction. Only one process at a time opens the file.
@@ -195,8 +195,8 @@ class Engine:
                 self._copies(hashed, listed, to_ts)
         if self._content:
             same = " AND ".join(f"v.{_quoted(one)} = p.{_quoted(one)}" for one in self.shape.keys)
-            self._db.execute(f"DELETE FROM content AS v USING pending AS p WHERE p.w < 0 AND {same}")
-            self._db.execute(f"INSERT INTO content SELECT {self._names()} FROM pending WHERE w > 0")
+            self._db.execute(f"DELETE FROM content AS v USING pending AS p WHERE p.{WEIGHT} < 0 AND {same}")
+            self._db.execute(f"INSERT INTO content SELECT {self._names()} FROM pending WHERE {WEIGHT} > 0")
         return self._number("SELECT count(*) FROM pending")
 
     def _copies(self, hashed: str, listed: str, to_ts: int) -> None:

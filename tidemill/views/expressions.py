@@ -306,8 +306,6 @@ class Compiler:
     # ---- casts
 
     def cast(self, e: exp.Cast) -> Expr:
-        if isinstance(e, exp.TryCast):
-            raise refuse(f"{e.sql('spark')}: views do not have try_cast")
         one, kind = self.compile(e.this), cast_type(e.args["to"])
         if one.literal is not None and kind in (t.DATE, t.DATETIME, t.MOMENT):
             return Expr(f"CAST({one.sql} AS {t.engine_type(kind)})", kind, False)

@@ -115,7 +115,7 @@ class Rules:
 
     def whole(self) -> str:
         """Return the query that computes the view out of its tables at rest, without any state of its own."""
-        return self._full(self._plan.root)
+        return _summed(self._full(self._plan.root), self._plan.root)
 
     # ---- relations
 

@@ -12,7 +12,7 @@ from tidemill.views.plan import Plan
 
 ROW_KEY = "_row_key"
 """The first column of a view whose own columns do not tell its rows apart, or may be NULL there."""
-WEIGHT = "w"
+WEIGHT = "_weight"
 """A column of changes: 1 for a row that comes, -1 for one that goes. An update is both."""
 
 _KEY_TYPES = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_string, pa.types.is_binary, pa.types.is_date, pa.types.is_boolean)

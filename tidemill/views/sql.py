@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,6 +52,8 @@ _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.LogicalOr: "bool_or",
     exp.CountIf: "count_if",
 }
+_TRY_CAST = re.compile(r"\btry_cast\s*\(", re.IGNORECASE)
+_TAKEN = {"_row_key", "_weight", "__tidemill_op"}
 _RANKS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
 
 
@@ -89,6 +92,8 @@ def _parse(sql: str) -> exp.Expr:
         found = [one for one in sqlglot.parse(sql, dialect="spark") if one is not None]
     except SqlglotError as error:
         raise refuse(f"the query cannot be read: {_told(error)}") from None
+    if _TRY_CAST.search(sql):
+        raise refuse("views do not have try_cast")  # sqlglot does not tell it from CAST
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise refuse("a view is one SELECT")
     return found[0]
@@ -146,6 +151,8 @@ def _check_names(tree: exp.Expr, whole: exp.Expr) -> None:
             raise refuse(f"column {one.sql('spark')} has no name", "Write AS and a name behind it.")
     names = [one.alias_or_name.lower() for one in whole.selects]
     for name in names:
+        if name in _TAKEN:
+            raise refuse(f"a view cannot have a column {name}", "Name it otherwise, with AS.")
         if names.count(name) > 1:
             raise refuse(f"two columns are called {name}", "Name one of them otherwise, with AS.")
 

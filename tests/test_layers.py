@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("consumer", True), ("binlog.drainer", True), ("canal", True), ("canal.conversation", False), ("spark.source", True)),
     (("spark.table", True),),
     (("spark", True), ("verify", True), ("canal.server", True), ("binlog.source", True), ("binlog.reparo", True)),
-    (("capture.spark", True), ("functions", True), ("diff", True), ("doctor", True)),
+    (("capture.spark", True), ("functions", True), ("diff", True), ("doctor", True), ("views", True)),
     (("changefeed", True),),
     (("server", True), ("playground", True)),
     (("demo", True), ("testing", True)),

@@ -1,0 +1,159 @@
+"""Views end to end: an upstream, its log, views into memory and Delta tables, stops and crashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.views.shop import sorted_rows
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.sinks.lake.care import verified
+from tidemill.testing import Upstream
+from tidemill.views import View, Views, create, drop
+from tidemill.views.refusal import ViewError, ViewRefused, ViewStopped
+from tidemill.views.targets.delta import DeltaTarget
+
+TOTALS = """
+    SELECT o.id, o.customer, sum(l.amount) AS total, count(*) AS n
+    FROM shop.orders o JOIN shop.order_lines l ON l.order_id = o.id GROUP BY o.id, o.customer"""
+BOTH = "SELECT o.total - l.total AS difference FROM (SELECT sum(total) AS total FROM shop.orders) o, (SELECT sum(amount) AS total FROM shop.order_lines) l"
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Upstream:
+    """One for the module: each test has a database of its own names."""
+    with Upstream() as found:
+        yield found
+
+
+@pytest.fixture
+def shop(upstream: Upstream) -> Upstream:
+    upstream.sql(
+        "DROP DATABASE IF EXISTS shop",
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer VARCHAR(20), total BIGINT NOT NULL)",
+        "CREATE TABLE shop.order_lines (id INT PRIMARY KEY, order_id INT NOT NULL, amount INT, note TEXT)",
+    )
+    return upstream
+
+
+def order(number: int, *amounts: int) -> list[str]:
+    """A transaction: an order with its lines."""
+    lines = ", ".join(f"({100 * number + i}, {number}, {amount}, 'x')" for i, amount in enumerate(amounts))
+    return [
+        "BEGIN",
+        f"INSERT INTO shop.orders VALUES ({number}, 'c{number % 2}', {sum(amounts)})",
+        f"INSERT INTO shop.order_lines VALUES {lines}",
+        "COMMIT",
+    ]
+
+
+def table(root: Path, name: str) -> pa.Table:
+    return DeltaTable(root / "views" / name).to_pyarrow_table()
+
+
+def test_a_view_into_delta_and_one_into_memory(shop: Upstream, tmp_path: Path) -> None:
+    views, lake = Views(tmp_path / "views"), tmp_path / "lake"
+    create(views, "totals", shop.log, TOTALS, f"delta://{lake}")
+    create(views, "here", shop.log, TOTALS, "memory")
+    with View(views, "totals") as totals, View(views, "here") as here:
+        for statements in (
+            [*order(1, 5, 6), *order(2, 7)],
+            ["UPDATE shop.order_lines SET order_id = 2 WHERE id = 100", "DELETE FROM shop.orders WHERE id = 2", *order(3, 1)],
+            ["UPDATE shop.order_lines SET note = 'y'"],
+            [
+                "ALTER TABLE shop.orders ADD COLUMN more INT",
+                "TRUNCATE TABLE shop.order_lines",
+                "INSERT INTO shop.order_lines VALUES (1, 1, 9, '')",
+            ],
+        ):
+            ts = shop.sql(*statements)
+            assert totals.catch_up() >= ts
+            here.catch_up()
+            assert sorted_rows(here.read()) == sorted_rows(here.recomputed()) == sorted_rows(table(lake, "totals"))
+        assert here.read().to_pylist() == [{"id": 1, "customer": "c1", "total": 9, "n": 1}]
+    assert verified(str(lake), whole=True)[1] == []
+    drop(views, "totals")
+    assert views.names() == ["here"]
+    assert not (lake / "views" / "totals").exists()
+
+
+def test_totals_never_disagree_with_their_lines(shop: Upstream, tmp_path: Path) -> None:
+    views = Views(tmp_path)
+    create(views, "both", shop.log, BOTH, "memory")
+    shop.sql(*order(1, 5, 6))
+    with View(views, "both") as view:
+        view.catch_up()
+        first = view.resolved_ts
+        shop.sql(*(one for i in range(2, 9) for one in order(i, i, 2 * i)), "DELETE FROM shop.orders WHERE id = 99")
+        last = view.log_ts()
+        for ts in range(first, last, max(1, (last - first) // 40)):  # at moments between the transactions too
+            view.catch_up(ts)
+            assert view.resolved_ts == max(ts, first)
+            assert view.read().to_pylist() == [{"difference": 0}]
+
+
+def test_a_ddl_that_a_view_cannot_pass(shop: Upstream, tmp_path: Path) -> None:
+    views = Views(tmp_path)
+    create(views, "totals", shop.log, TOTALS, "memory")
+    shop.sql(*order(1, 5), "ALTER TABLE shop.order_lines DROP COLUMN note", "ALTER TABLE shop.order_lines DROP COLUMN amount")
+    for _ in range(2):
+        with View(views, "totals") as view, pytest.raises(ViewStopped, match="DROP COLUMN `amount`"):
+            view.catch_up()
+    with View(views, "totals") as view:
+        assert view.read()["total"].to_pylist() == [5]
+
+
+def test_a_crash_between_state_and_target(shop: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    views, lake = Views(tmp_path / "views"), tmp_path / "lake"
+    create(views, "totals", shop.log, TOTALS, f"delta://{lake}")
+    whole, calls = DeltaTarget.deliver, []
+
+    def before(self: DeltaTarget, changes: pa.Table, to_ts: int) -> None:
+        calls.append(to_ts)
+        raise SinkUnavailable("it died before the commit")
+
+    def after(self: DeltaTarget, changes: pa.Table, to_ts: int) -> None:
+        whole(self, changes, to_ts)
+        calls.append(to_ts)
+        raise SinkUnavailable("it died behind the commit")
+
+    for number, dying in enumerate((before, after), start=1):
+        shop.sql(*order(number, number, 10))
+        monkeypatch.setattr(DeltaTarget, "deliver", dying)
+        with View(views, "totals") as view, pytest.raises(SinkUnavailable):
+            view.catch_up()
+        monkeypatch.setattr(DeltaTarget, "deliver", whole)
+        with View(views, "totals") as view:
+            view.catch_up()
+        assert table(lake, "totals")["n"].to_pylist() == [2] * number
+    resolved = [
+        int(one["tidemill.resolved_ts"]) for one in DeltaTable(lake / "views" / "totals").history() if one["operation"] != "CREATE TABLE"
+    ]
+    assert len(resolved) == len(set(resolved)) == 2
+    assert set(resolved) <= set(calls)
+
+
+def test_what_is_refused(shop: Upstream, tmp_path: Path) -> None:
+    views = Views(tmp_path / "views")
+    for sql, told in (
+        ("SELECT * FROM shop.order", "no table shop.order"),
+        ("SELECT amuont FROM shop.order_lines", "amuont"),
+        ("SELECT amount + 1 FROM shop.order_lines", "has no name"),
+        ("SELECT reverse(note) AS n FROM shop.order_lines", "reverse"),
+        ("SELECT sum(amount) OVER (ORDER BY id ROWS 2 PRECEDING) AS s FROM shop.order_lines", "ROWS"),
+        ("DELETE FROM shop.orders", "one SELECT"),
+        ("SELECT FROM WHERE", "cannot be read"),
+    ):
+        with pytest.raises(ViewRefused, match=told):
+            create(views, "v", shop.log, sql, "memory")
+    create(views, "v", shop.log, TOTALS, f"delta://{tmp_path / 'lake'}")
+    with pytest.raises(ViewError, match="already"):
+        create(views, "v", shop.log, TOTALS, "memory")
+    with pytest.raises(SinkError):
+        create(views, "other", shop.log, TOTALS, f"delta://{tmp_path / 'lake'}")
+    with View(views, "v"), pytest.raises(ViewError, match="another process|cannot be opened"):
+        drop(views, "v")

@@ -1,0 +1,219 @@
+"""Views as they are kept: DIR/<name>/view.json says what a view is, DIR/<name>/state.duckdb is its state. This module does IO.
+
+view.json has the target's URI with its secrets, so only its owner may read it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from tidemill import statefile
+from tidemill.errors import redact
+from tidemill.rules.names import did_you_mean
+from tidemill.views.plan import Column, Plan, Table
+from tidemill.views.refusal import ViewError
+from tidemill.views.shape import Shape, shape_of
+from tidemill.views.sql import plan_of
+
+FILE, STATE, HOW_FAR = "view.json", "state.duckdb", "progress.json"
+_NOTE = statefile.Kind(ViewError, "Restore the file from a copy, or drop the view and create it again.")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a view is. `id`: unlike that of any other view, also of one that had its name before.
+
+    `begin_ts`: where it begins. `snapshot`: with the tables of the initial load at begin_ts + 1. `base_ts`: of each table, a ts at which it
+    had the columns that the view reads.
+    """
+
+    name: str
+    id: str
+    sql: str
+    database: str
+    log: str
+    into: str
+    begin_ts: int
+    snapshot: bool
+    tables: tuple[Table, ...]
+    base_ts: tuple[int, ...]
+
+    @property
+    def feed(self) -> str:
+        """The name under which the log keeps changes for it."""
+        return f"view-{self.name}-{self.id}"
+
+    def plan(self) -> Plan:
+        """Return its plan. Raises ViewRefused."""
+        return plan_of(self.sql, self._find, self.database)
+
+    def shape(self) -> Shape:
+        """Return its columns as readers see them."""
+        return shape_of(self.plan())
+
+    def _find(self, database: str, name: str) -> Table | None:
+        wanted = database.lower(), name.lower()
+        return next((one for one in self.tables if (one.database.lower(), one.name.lower()) == wanted), None)
+
+    def digest(self) -> str:
+        """Return what tells the state of one query from that of another."""
+        return hashlib.sha256(json.dumps([_VERSION, self.id, self.sql, self.database]).encode()).hexdigest()
+
+    def to_json(self) -> bytes:
+        """Return the file's content."""
+        tables = [
+            {
+                "database": table.database,
+                "name": table.name,
+                "keys": table.keys,
+                "base_ts": base,
+                "nullable": [one.name for one in table.columns if one.nullable],
+                "columns": base64.b64encode(pa.schema([(one.name, one.type) for one in table.columns]).serialize()).decode(),
+            }
+            for table, base in zip(self.tables, self.base_ts, strict=True)
+        ]
+        found = {"format": 1, **asdict(self), "tables": tables}
+        del found["base_ts"]
+        return json.dumps(found, indent=1).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, where: str) -> Definition:
+        """Raises ViewError naming the file."""
+        found = statefile.read(data, where, _NOTE)
+        tables, bases = [], []
+        for one in found.parts("tables"):
+            nullable = set(one.texts("nullable"))
+            try:
+                schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(one.text("columns"))))
+            except (ValueError, pa.ArrowException):
+                raise found.broken("the columns of a table cannot be read") from None
+            columns = tuple(Column(field.name, field.type, field.name in nullable) for field in schema)
+            tables.append(Table(one.text("database"), one.text("name"), columns, one.integers("keys")))
+            bases.append(one.integer("base_ts"))
+        return cls(
+            name=found.text("name"),
+            id=found.text("id"),
+            sql=found.text("sql"),
+            database=found.text("database"),
+            log=found.text("log"),
+            into=found.text("into"),
+            begin_ts=found.integer("begin_ts"),
+            snapshot=found.flag("snapshot"),
+            tables=tuple(tables),
+            base_ts=tuple(bases),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a view is, for those who look at it while it runs."""
+
+    resolved_ts: int
+    changes: int = 0  # of the view, since it was created
+
+
+class Views:
+    """The views of a folder. Raises ViewError."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def names(self) -> list[str]:
+        """Return the names of all views."""
+        return sorted(one.parent.name for one in self.folder.glob(f"*/{FILE}"))
+
+    def path(self, name: str) -> Path:
+        """Return the folder of a view."""
+        return self.folder / name
+
+    def state(self, name: str) -> Path:
+        """Return the file with a view's state."""
+        return self.path(name) / STATE
+
+    def read(self, name: str) -> Definition:
+        """Return a view. Raises ViewError if there is none of the name."""
+        file = self.path(name) / FILE
+        try:
+            return Definition.from_json(file.read_bytes(), str(file))
+        except FileNotFoundError:
+            near = did_you_mean(name, self.names())
+            raise ViewError(
+                f"there is no view {name} in {self.folder}{near}", hint="`tidemill view list` has all; --dir names the folder."
+            ) from None
+
+    def write(self, view: Definition) -> None:
+        """Keep a new view. Raises ViewError if there is one of the name."""
+        place = self.path(view.name)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            place.mkdir()
+        except FileExistsError:
+            raise ViewError(
+                f"there is a view {view.name} in {self.folder} already", hint=f"`tidemill view drop {view.name}` removes it."
+            ) from None
+        _replace(place / FILE, view.to_json(), mode=0o600)
+
+    def remove(self, name: str) -> None:
+        """Remove a view with its state."""
+        shutil.rmtree(self.path(name), ignore_errors=True)
+
+    def progress(self, name: str) -> Progress | None:
+        """Return how far a view was when it last said so; None if it never ran."""
+        file = self.path(name) / HOW_FAR
+        try:
+            found = statefile.read(file.read_bytes(), str(file), _NOTE)
+        except FileNotFoundError:
+            return None
+        return Progress(found.integer("resolved_ts"), found.integer("changes", 0, 1 << 62))
+
+    def write_progress(self, name: str, progress: Progress) -> None:
+        """Say how far a view is. Not synced: the state is what counts."""
+        _replace(self.path(name) / HOW_FAR, json.dumps(asdict(progress)).encode(), durable=False)
+
+
+def check_name(name: str) -> None:
+    """Raises ViewError for a name that a view cannot have."""
+    if not _NAME.fullmatch(name):
+        raise ViewError(f"{name!r} cannot be the name of a view", hint="Letters, digits and _, no digit first, at most 63.")
+
+
+def new_id() -> str:
+    """Return an id for a new view."""
+    return secrets.token_hex(4)
+
+
+def _replace(file: Path, data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
+    draft = file.with_name(f".{file.name}.new")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(handle, "wb") as out:
+        out.write(data)
+        if durable:
+            out.flush()
+            os.fsync(out.fileno())
+    draft.replace(file)
+
+
+def shown(view: Definition) -> dict[str, object]:
+    """Return a view for people and programs, without secrets."""
+    tables: Sequence[Table] = view.tables
+    return {
+        "name": view.name,
+        "sql": view.sql,
+        "log": redact(view.log),
+        "into": redact(view.into),
+        "begin_ts": view.begin_ts,
+        "tables": [str(one) for one in tables],
+    }

@@ -1,0 +1,267 @@
+"""`View`: keeps a view up to date, interval by interval. This module does IO.
+
+    the log is complete up to `to`
+    one transaction of the state: changes of (at, to] → the view's changes, which it holds as pending, and the resolved ts `to`
+    the target takes the pending changes in one commit, with the resolved ts
+    the state notes that they are delivered
+
+Killed anywhere, the next start finds the pending changes, and asks the target whether it has them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from tidemill.changelog import feeds
+from tidemill.errors import LogUnavailable, SinkUnavailable
+from tidemill.tidb.schema.codes import Action
+from tidemill.tidb.schema.events import DdlEvent
+from tidemill.tso import describe
+from tidemill.views.changes import Begin, Catalog, TableChanges
+from tidemill.views.definition import Definition, Progress, Views, check_name, new_id
+from tidemill.views.engine import Engine
+from tidemill.views.plan import Plan, Table
+from tidemill.views.refusal import ViewError, ViewStopped
+from tidemill.views.shape import ROW_KEY
+from tidemill.views.sql import plan_of, tables_of
+from tidemill.views.targets.base import Target
+from tidemill.views.targets.open import MEMORY, target_of
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+BATCH_BYTES = 32 << 20
+"""An interval ends when the log's files in it have about so many bytes."""
+FIRST_AWAY_S, LONGEST_AWAY_S = 1.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an interval did. `changes`: rows of the view that came or went."""
+
+    from_ts: int
+    to_ts: int
+    changes: int
+
+
+def planned(log_place: str, sql: str, database: str = "") -> tuple[Plan, Begin, tuple[Table, ...], tuple[int, ...]]:
+    """Plan a query over the tables of a log. Returns also where a view can begin, its tables, and a ts at which each has its columns.
+
+    Raises ViewRefused, LogError and its kinds.
+    """
+    catalog = Catalog.open(log_place)
+    tables_of(sql, database)
+    plan = plan_of(sql, catalog.find, database)
+    begin = catalog.begin(plan.tables)
+    bases = []
+    for table in plan.tables:
+        version = catalog.version(table.database, table.name)
+        assert version is not None, "it was found"
+        bases.append(version.from_ts)
+    return plan, begin, plan.tables, tuple(bases)
+
+
+def create(views: Views, name: str, log_place: str, sql: str, into: str, database: str = "") -> Definition:
+    """Create a view: take its place, let the log keep changes for it, write it down. Raises ViewError, SinkError, LogError, ConfigError."""
+    check_name(name)
+    if name in views.names():
+        views.write(views.read(name))  # raises that it is there
+    _, begin, tables, bases = planned(log_place, sql, database)
+    view = Definition(name, new_id(), sql, database, log_place, into, begin.ts, begin.snapshot, tables, bases)
+    target = target_of(into, name, view.feed, view.shape())
+    target.create()
+    target.close()
+    feeds.register(log_place, view.feed, max(begin.ts, _start_of(log_place)))
+    views.write(view)
+    return view
+
+
+def _start_of(log_place: str) -> int:
+    from tidemill.changelog.reader import LogReader
+
+    return LogReader(log_place).start_ts
+
+
+def drop(views: Views, name: str, *, keep_target: bool = False) -> None:
+    """Remove a view, and what it delivered unless that is to stay. Raises ViewError, SinkError."""
+    view = views.read(name)
+    with View(views, name):  # raises where it runs
+        pass
+    if not keep_target:
+        target = target_of(view.into, name, view.feed, view.shape())
+        target.drop()
+        target.close()
+    feeds.remove(view.log, view.feed)
+    views.remove(name)
+
+
+class View:
+    """A view that is kept by this process. A context manager.
+
+        with View("views", "order_totals") as view:
+            view.catch_up()
+            view.read()
+
+    Raises ViewError, ViewStopped, SinkError, LogError and its kinds, MalformedRow.
+    """
+
+    def __init__(self, views: Views | str | Path, name: str, *, threads: int = 1) -> None:
+        """`threads`: of the engine."""
+        self._views = views if isinstance(views, Views) else Views(views)
+        self.name, self.definition = name, self._views.read(name)
+        self._plan, self._shape = self.definition.plan(), self.definition.shape()
+        self._tables = [TableChanges(self.definition.log, table, self._base(table)) for table in self._plan.tables]
+        self._memory = self.definition.into == MEMORY
+        self._target: Target | None = None
+        self._engine = Engine(
+            self._views.state(name),
+            self._plan,
+            self._shape,
+            self.definition.digest(),
+            begin_ts=self.definition.begin_ts,
+            keeps_content=self._memory,
+            threads=threads,
+        )
+        known = self._views.progress(name)
+        self._changes = known.changes if known is not None else 0
+
+    def _base(self, table: Table) -> int:
+        found = zip(self.definition.tables, self.definition.base_ts, strict=True)
+        return next(ts for one, ts in found if (one.database, one.name) == (table.database, table.name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the state and the target."""
+        self._engine.close()
+        if self._target is not None:
+            self._target.close()
+
+    # ---- reading
+
+    @property
+    def resolved_ts(self) -> int:
+        """The ts that the view is of: all transactions up to it, none after it."""
+        return self._engine.resolved_ts
+
+    def read(self) -> pa.Table:
+        """Return the rows of a view into memory, at `resolved_ts`, in any order. Raises ViewError for another target."""
+        if not self._memory:
+            raise ViewError(f"the rows of {self.name} are in {self.definition.into.partition('://')[0]}", hint="Read them there.")
+        found = self._engine.content()
+        return found.drop_columns([ROW_KEY]) if ROW_KEY in found.column_names else found
+
+    def recomputed(self) -> pa.Table:
+        """Return the rows as computed out of the tables at `resolved_ts`, without what is kept up to date: for comparisons."""
+        return self._engine.whole()
+
+    # ---- keeping it up to date
+
+    def log_ts(self) -> int:
+        """Return how far the log is."""
+        return self._tables[0].reader.resolved_ts()
+
+    @property
+    def target(self) -> Target:
+        """Where the rows go. The first use delivers what a process that died has left."""
+        if self._target is None:
+            target = target_of(self.definition.into, self.name, self.definition.feed, self._shape)
+            pending = self._engine.pending_ts
+            if pending:
+                if target.delivered() < pending:
+                    target.deliver(self._engine.pending(), pending)
+                self._engine.delivered()
+            else:
+                target.delivered()
+            self._target = target
+        return self._target
+
+    def step(self, until_ts: int | None = None) -> Step | None:
+        """Bring the view over one interval; None if the log is not further, or the view is at `until_ts`."""
+        target = self.target
+        self._flush(target)
+        at = self._engine.resolved_ts
+        if self._engine.is_new and self.definition.snapshot:
+            return self._advance(target, at, at + 1, frozenset(), snapshot=True)
+        end = self._tables[0].reader.resolved_ts_if_above(at)
+        end = end if until_ts is None else min(end, until_ts)
+        if end <= at:
+            return None
+        end = self._tables[0].end_of_batch(at, end, BATCH_BYTES)
+        end, truncated = self._before_ddl(at, end)
+        return self._advance(target, at, end, truncated, snapshot=False)
+
+    def _flush(self, target: Target) -> None:
+        """Deliver what an attempt that failed has left."""
+        pending = self._engine.pending_ts
+        if pending:
+            target.deliver(self._engine.pending(), pending)
+            self._engine.delivered()
+
+    def _before_ddl(self, at: int, end: int) -> tuple[int, frozenset[int]]:
+        """Where the interval ends for DDLs, and the tables that are empty then. Raises ViewStopped at a DDL that the view cannot pass."""
+        found: list[tuple[int, int, DdlEvent]] = []
+        for number, table in enumerate(self._tables):
+            found += [(event.ts, number, event) for event in table.ddls(at, end)]
+        for ts, number, event in sorted(found, key=lambda one: one[:2]):
+            if event.type == Action.TRUNCATE_TABLE:
+                return ts, frozenset({number})
+            try:
+                self._tables[number].check(event)
+            except ViewStopped:
+                if at >= ts - 1:
+                    raise
+                return ts - 1, frozenset()
+        return end, frozenset()
+
+    def _advance(self, target: Target, at: int, end: int, truncated: frozenset[int], *, snapshot: bool) -> Step:
+        changes = {}
+        for number, table in enumerate(self._tables):
+            if number not in truncated and (found := table.changes(at, end, snapshot=snapshot)) is not None:
+                changes[number] = found
+        count = self._engine.advance(end, changes, truncated)
+        if self._engine.pending_ts:
+            self._flush(target)
+        else:
+            target.resolved(end)
+        self._changes += count
+        self._views.write_progress(self.name, Progress(end, self._changes))
+        return Step(at, end, count)
+
+    def catch_up(self, until_ts: int | None = None) -> int:
+        """Bring the view to `until_ts`, or as far as the log is now. Returns its resolved ts. What is away raises at once."""
+        goal = self.log_ts() if until_ts is None else until_ts
+        while self.resolved_ts < goal and self.step(goal) is not None:
+            pass
+        feeds.update(self.definition.log, self.definition.feed, max(self.resolved_ts, 0))
+        return self.resolved_ts
+
+    def run(self, stop: threading.Event, *, interval_s: float = INTERVAL_S, until_ts: int | None = None) -> None:
+        """Keep the view until `stop` is set, or until it is at `until_ts`. Log and target may be away: it waits for them."""
+        away_s, kept = 0.0, 0
+        while not stop.is_set() and (until_ts is None or self.resolved_ts < until_ts):
+            try:
+                step = self.step(until_ts)
+            except (LogUnavailable, SinkUnavailable) as error:
+                away_s = min(LONGEST_AWAY_S, max(FIRST_AWAY_S, 2 * away_s))
+                log.warning("view %s: %s; it tries again in %.0f s", self.name, error.message, away_s)
+                stop.wait(away_s)
+                continue
+            away_s = 0.0
+            if step is not None and step.changes:
+                log.debug("view %s: %d changes up to %s", self.name, step.changes, describe(step.to_ts))
+            if (step is None or step.to_ts - step.from_ts) and self.resolved_ts > kept:
+                kept = self.resolved_ts
+                feeds.update(self.definition.log, self.definition.feed, kept)
+            stop.wait(interval_s)

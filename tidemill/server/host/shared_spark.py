@@ -58,7 +58,7 @@ class PoolRunner:
         return min(found, self._spark.cores) if runner.is_here else found
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
-        """Raises as `SparkRunner.run`."""
+        """Raises as `SparkRunner.run`, and Stopped if Spark does not start."""
         results: list[TaskResult] = self._opened().run(items)
         return results
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from tests.support.delivery.feeds import Delivered, World, expected
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.loop import deliver
 from tidemill.delivery.machine import batch_machine
-from tidemill.delivery.machine.failures import JobLost
+from tidemill.delivery.machine.failures import JobLost, Stopped
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.position import Position
-from tidemill.errors import LogCorrupt, LogUnavailable, TidemillError
+from tidemill.delivery.work_item import TaskResult, WorkItem
+from tidemill.errors import LogCorrupt, LogUnavailable, SparkUnavailable, TidemillError
 from tidemill.spark.local import LocalRunner
 
 Make = Callable[[str], BatchDriver]
@@ -149,6 +150,35 @@ def test_what_is_checked_between_batches_ends_it(make: Make, tmp_path: Path) -> 
     begin = Position(START)
     with pytest.raises(JobLost):
         deliver(make(log), clock_of(log, begin), Sleepless(), begin, target_ts=None, save=lambda report: None, check=check)
+
+
+class NeverUp:
+    """Runs a batch once Spark is up, which it never is."""
+
+    parallelism = 1
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
+        self.asked += 1
+        raise Stopped("Spark did not start")
+
+
+def test_what_is_checked_tells_why_a_batch_could_not_run(make: Make, tmp_path: Path) -> None:
+    """Spark did not start: the batch is not tried again, and the delivery ends with the reason."""
+    world = World.make(seed=9)
+    log = world.log(tmp_path / "log")
+    driver, begin, runner = make(log), Position(START), NeverUp()
+    driver.runner = runner
+
+    def check() -> None:
+        if runner.asked:
+            raise SparkUnavailable("no Spark master answers")
+
+    with pytest.raises(SparkUnavailable):
+        deliver(driver, clock_of(log, begin), Sleepless(), begin, target_ts=None, save=lambda report: None, check=check)
+    assert runner.asked == 1
 
 
 def test_storage_that_is_away_is_told_and_looked_for_ever_more_rarely(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from tidemill.capture.growth import Change, Folders, Growth, Settled, change_lay
 from tidemill.capture.heads import check_heads, durable_heads
 from tidemill.capture.hot_tables import split_of
 from tidemill.capture.initial_load import Loading, loading_of, plan_beginning, plan_what_is_asked
-from tidemill.capture.lifecycle import Lifecycle, in_thread, serving, stop_on_signals, together
+from tidemill.capture.lifecycle import Lifecycle, in_thread, serving, stop_on_signals, tick, together
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import FILE as STATUS_FILE
 from tidemill.capture.status import CaptureStatus, LogHold, held_by, start_of
@@ -460,10 +460,10 @@ class Capture:
     async def _report(self, folder: Path) -> None:
         while True:
             page = self._look()  # here, on the event loop: nothing else may change the status meanwhile
-            await in_thread(self._write_status, folder, partial(self.status.write, fields=page))
+            await in_thread(self._write_status, folder, partial(self.status.write, content=page))
             self.pulling.tidy()
             self.history.forget(self.resolved_ts)
-            await asyncio.sleep(STATUS_EVERY)
+            await tick(STATUS_EVERY)
 
     def _look(self) -> dict[str, Any]:
         """Bring the status up to date and return it."""

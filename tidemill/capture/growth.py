@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from tidemill import statefile, tso
 from tidemill.capture.heads import durable_heads
+from tidemill.capture.lifecycle import tick
 from tidemill.changelog.log_format import GROWTH, SCHEMA, LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.spread import MAX_PARTITIONS, SplitTable
@@ -259,7 +260,7 @@ class Growth:
     async def run(self) -> NoReturn:
         """Look for requests forever. Raises Settled when the layout can change."""
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await tick(LOOK_EVERY)
             request = await self._retry.in_thread(partial(requested, self._storage))
             try:
                 change = None if request is None else await self._change(request)

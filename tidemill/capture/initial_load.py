@@ -17,6 +17,7 @@ from typing import Any
 
 from tidemill import statefile
 from tidemill.capture.config import CaptureConfig
+from tidemill.capture.lifecycle import tick
 from tidemill.capture.tikv.client.channels import Backoff
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.read.tables import plan_tables
@@ -32,7 +33,7 @@ from tidemill.process.lifeline import SUPERVISED
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
 
-POLL_S = 1.0
+POLL_S = 2.0
 REST = 20  # pause after a look, as a multiple of the time it took
 STOP_S = 20.0
 
@@ -53,6 +54,7 @@ class Loading:
     planning: list[int] = field(default_factory=list)  # ts of loads that are being planned
     _complete: set[int] = field(default_factory=set)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _some: asyncio.Event = field(default_factory=asyncio.Event)  # set when there is a plan to read
 
     async def look(self) -> None:
         """Read which plans there are, and which of their parts are missing."""
@@ -63,6 +65,8 @@ class Loading:
         lacking = await self.retry.in_thread(self._lacking)  # takes long on an object store
         self.waiting = [plan for plan, _ in lacking]
         self.parts_missing = sum(n for _, n in lacking)
+        if lacking:
+            self._some.set()
 
     def _lacking(self) -> list[tuple[Plan, int]]:
         """Return the plans that are not complete, and how many parts each lacks. A complete plan is recorded as such, and not read
@@ -89,7 +93,7 @@ class Loading:
         return min([*self.planning, *(plan.ts for plan in self.waiting)], default=None)
 
     async def run(self, requests: Callable[[], Awaitable[None]]) -> None:
-        """Read what is planned, forever. Meanwhile call `requests` and look for plans about each second, even before `begin` allows
+        """Read what is planned, forever. Meanwhile call `requests` and look for plans every two seconds, even before `begin` allows
         reading. Raises LogError if reading fails for good."""
         asking = asyncio.create_task(self._ask(requests))
         reading = asyncio.create_task(self._read())
@@ -107,14 +111,15 @@ class Loading:
                 began = time.monotonic()
                 await self._look()
                 self.planning.clear()
-            await asyncio.sleep(max(POLL_S, REST * (time.monotonic() - began)))
+            await tick(max(POLL_S, REST * (time.monotonic() - began)))
 
     async def _read(self) -> None:
         await self.begin.wait()
         backoff = Backoff(1.0, 30.0)
         while True:
             if not self.waiting:
-                await asyncio.sleep(POLL_S)
+                self._some.clear()
+                await self._some.wait()
                 continue
             plan = self.waiting[0]
             status = await self._process(plan.ts)

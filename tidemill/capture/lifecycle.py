@@ -13,6 +13,9 @@ from tidemill.capture.python_gc import GcPause
 from tidemill.metrics.http import PageServer
 from tidemill.metrics.stalls import StallWatch
 
+TICK_LATE = 0.75
+"""A tick that would come before the last quarter of its time is the one after that."""
+
 T = TypeVar("T")
 
 
@@ -24,6 +27,12 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([call])
         raise
+
+
+async def tick(every: float) -> None:
+    """Sleep for about `every` seconds, until a moment that is the same for all that do so: one wake-up serves them together."""
+    past = asyncio.get_running_loop().time() % every
+    await asyncio.sleep(every - past if past < TICK_LATE * every else 2 * every - past)
 
 
 async def together(*works: Coroutine[Any, Any, None]) -> None:

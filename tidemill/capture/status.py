@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -176,14 +176,15 @@ class CaptureStatus:
         self.lag_s = max(0.0, round(self.updated - physical_ms(resolved_ts) / 1000, 3))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the status as JSON."""
-        return asdict(self)
+        """Return the status as JSON. Lists and objects in it are the status's own: they are replaced, never changed."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def write(self, folder: Path, fields: Mapping[str, Any] | None = None) -> None:
-        """Replace status.json atomically, by `fields` of `as_dict`. On a full disk the old one stays."""
+    def write(self, folder: Path, content: Mapping[str, Any] | None = None) -> None:
+        """Replace status.json atomically, by what `as_dict` returned: in one line, because it is written each second. On a full disk
+        the old one stays."""
         temporary = folder / f".{FILE}.tmp"
         try:
-            temporary.write_text(json.dumps(fields or self.as_dict(), indent=2) + "\n")
+            temporary.write_text(json.dumps(content or self.as_dict()) + "\n")
             temporary.replace(folder / FILE)
         except OSError as e:
             if e.errno not in FULL:
@@ -219,7 +220,7 @@ class CaptureStatus:
                 yield counter("tidemill_capture_group_restarts", "How often a group was started again", group["restarts"],
                               group=str(group["group"]))  # fmt: skip
         else:
-            yield from _flow(asdict(self))
+            yield from _flow(self.as_dict())
         yield gauge("tidemill_capture_storage_away_seconds", "How long the log's storage has been unavailable; 0 if it is available",
                     self.storage["seconds"] if self.storage else 0)  # fmt: skip
         yield gauge("tidemill_capture_parts_to_read", "Parts of initial loads that are not in the log yet", self.parts_to_read)

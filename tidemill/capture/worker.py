@@ -18,7 +18,7 @@ from pathlib import Path
 from tidemill import tso
 from tidemill.capture import rules
 from tidemill.capture.config import CaptureConfig
-from tidemill.capture.lifecycle import Lifecycle, in_thread
+from tidemill.capture.lifecycle import Lifecycle, in_thread, tick
 from tidemill.capture.status import Section
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.feed.puller import Puller
@@ -185,7 +185,7 @@ class Pulling:
                 _log.warning("the capture pauses: %s; it goes on by itself when there is room", self.paused)
             elif before and not self.paused:
                 _log.info("the capture goes on")
-            await asyncio.sleep(ROOM_EVERY)
+            await tick(ROOM_EVERY)
 
     def _lack_of_room(self) -> tuple[str, str]:
         """Return why nothing can be published now, and why nothing can be spilled; empty: it can."""

@@ -21,7 +21,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -281,7 +281,7 @@ class FeedFolder:
         now = time.time()
         status.updated_at = now
         status.checkpoint_lag_s = round(max(0.0, now - physical_ms(status.checkpoint_ts) / 1000), 3)
-        durable.write_json(self.delivery, asdict(status), sync=False)
+        durable.write_json(self.delivery, {f.name: getattr(status, f.name) for f in fields(status)}, sync=False)
 
     def status(self) -> dict[str, Any] | None:
         """delivery.json as it was last written; None if it is lost. What of it cannot be used counts as lost, too."""

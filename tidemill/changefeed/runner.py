@@ -74,6 +74,8 @@ log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name
 SINK_VARIABLE, LOG_VARIABLE = "TIDEMILL_SINK_URI", "TIDEMILL_LOG"
 """Environment variables with the URLs: they may hold passwords, and everybody can see command lines."""
 LOG_POLL_S = 0.25
+KEEP_EVERY_S = 2.0
+"""How often the checkpoint is made durable while nothing happens."""
 LOG_INTERVAL_S = 30.0
 """How often progress is written to the process's log, at most."""
 
@@ -132,6 +134,7 @@ class Runner:
         self._folder = FeedFolder(options.data_dir, options.changefeed, options.state, shared=options.shared, term=options.term)
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_warning_at = 0.0
+        self._kept_at = float("-inf")  # when the checkpoint was last made durable
         self._timings: Callable[[], dict[str, Any]] = dict
         self._brokers: Callable[[], list[dict[str, Any]]] = list
         self._spark: BackgroundSpark | None = None
@@ -246,17 +249,14 @@ class Runner:
         clock = self._clock(batches)
         with ExitStack() as stack:
             heads = heads_of(stack, batches.reader, clock, self._stop)
-            reached = deliver(
+            return deliver(
                 *(batches.driver, clock, heads, batches.begin),
                 target_ts=self._options.target_ts,
                 save=self._save,
-                on_pass=self._save,
+                on_pass=self._passed,
                 on_away=self._note_away,
                 check=self._check_spark,
             )
-        if not reached and not self._stop.is_set():
-            self._check_spark()  # a batch needed Spark, which did not start
-        return reached
 
     def _check_spark(self) -> None:
         """Between two batches. The start went well once Spark is up, or rows were delivered while it was starting: then an error of its
@@ -357,10 +357,9 @@ class Runner:
         """Make a batch's end durable, then update the log's and the changefeed's status."""
         self._retry.call(lambda: self._folder.save_checkpoint(report.end.ts, report.end.parts))
         self._tell_log(report.to_ts)
+        self._kept_at = time.monotonic()
+        self._note_advance(report)
         status, stats = self._status, report.stats
-        status.state, status.error, status.warning_since = after(State(status.state), Event.ADVANCED), None, None
-        status.moved_at = time.time()
-        status.checkpoint_ts, status.resolved_ts = report.to_ts, report.end.furthest
         status.partitions = list(report.end.parts)
         status.batches += 1
         status.rows += stats.rows
@@ -384,6 +383,20 @@ class Runner:
                 status.ddls,
                 status.batches,
             )
+
+    def _passed(self, report: Report) -> None:
+        """An empty interval: the status says so at once. Its end is made durable now and then, see `BatchDriver.pass_over`."""
+        if time.monotonic() - self._kept_at >= KEEP_EVERY_S:
+            self._save(report)
+        else:
+            self._note_advance(report)
+            self._save_status()
+
+    def _note_advance(self, report: Report) -> None:
+        status = self._status
+        status.state, status.error, status.warning_since = after(State(status.state), Event.ADVANCED), None, None
+        status.moved_at = time.time()
+        status.checkpoint_ts, status.resolved_ts = report.to_ts, report.end.furthest
 
     def _tell_log(self, checkpoint_ts: int) -> None:
         """Tell the log the new checkpoint, so that it may drop what lies below. If that cannot be written, the next batch writes it."""

@@ -33,7 +33,6 @@ from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.rules.names import did_you_mean
 from tidemill.rules.topics import check_topic
 
-DEFAULT_TOPIC = "tidemill"
 NEW_TOPIC_PARTITIONS = 3  # partitions of a topic that the Kafka sink creates without partition-num
 
 _LATER_PROTOCOLS = {"maxwell", "craft"}

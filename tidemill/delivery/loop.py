@@ -61,13 +61,15 @@ def deliver(
     check: Callable[[], None] = lambda: None,
 ) -> bool:
     """Deliver from `begin` until the target is reached (True) or the driver's stop event is set (False). `on_pass`: called for an empty
-    interval, whose end need not be durable. `on_away`: called when the log's storage cannot be reached. `check`: called between batches;
-    raises what ends the delivery. Raises what ended a batch."""
+    interval, whose end need not be durable. `on_away`: called when the log's storage cannot be reached. `check`: called between batches,
+    and when a batch cannot run at all because Spark did not start; raises what ends the delivery. Raises what ended a batch."""
     driver.keep_checkpoint(begin, target_ts, save)
     passed = Passed()
     try:
         _deliver(driver, clock, heads, begin, passed, on_pass, on_away, check)
     except Stopped:
+        if not driver.reached and not driver.stop.is_set():
+            check()
         return driver.reached
     if passed.report is not None:
         driver.save(passed.report)

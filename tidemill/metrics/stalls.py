@@ -25,8 +25,9 @@ from types import CodeType, FrameType, TracebackType
 
 LIMIT = 0.1
 TICK = 0.05
-IDLE_SHARE, IDLE_TICKS = 0.04, 4
-"""While the loop's thread takes less of a CPU than this, it is asked only every fourth tick: asking costs more than an idle loop itself."""
+IDLE_SHARE, IDLE_TICKS = 0.04, 8
+"""While the loop's thread takes less of a CPU than this and runs no callback, it is not asked, and looked at only every eighth tick: asking
+costs more than an idle loop itself."""
 TELL_EVERY = 60.0  # seconds between two warnings about the same place
 TASKS = "/proc/self/task"
 
@@ -112,9 +113,9 @@ class StallWatch:
             pending = not self._answered
             now = self._moment(pending)
             took, blind = spent(before, now, pause)
-            is_idle = not pending and now.cpu - before.cpu < IDLE_SHARE * (now.wall - before.wall)
-            before, pause = now, min(2 * pause, IDLE_TICKS * self.tick) if is_idle else self.tick
             frames = self._callback()
+            is_idle = not pending and not frames and now.cpu - before.cpu < IDLE_SHARE * (now.wall - before.wall)
+            before, pause = now, min(2 * pause, IDLE_TICKS * self.tick) if is_idle else self.tick
             if blind and took > self.limit:
                 self._report(self._stall(took, frames, blind=True), None)
             found = frames[0] if frames and pending else None
@@ -128,7 +129,7 @@ class StallWatch:
                 if held > self.limit:
                     stall = self._stall(held, frames) if stall is None else _longer(stall, held)
             del frames, found
-            if not pending:
+            if not pending and not is_idle:
                 self._ask()
 
     def _moment(self, pending: bool) -> Moment:

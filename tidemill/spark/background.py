@@ -47,10 +47,14 @@ class BackgroundSpark:
         """Whether it has started."""
         return self._context is not None
 
-    def check(self) -> None:
-        """Raises why it did not start, or JobLost if its Java process was there and is gone."""
+    def check_start(self) -> None:
+        """Raises why it did not start."""
         if self._error is not None:
             raise self._error
+
+    def check(self) -> None:
+        """Raises why it did not start, or JobLost if its Java process was there and is gone."""
+        self.check_start()
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
         if process is not None and process.poll() is not None:
             raise JobLost("Spark's Java process is gone")
@@ -63,10 +67,11 @@ class BackgroundSpark:
             stop_spark(self._context)
 
     def context(self, stop: threading.Event) -> Any:
-        """Return it, once it is there. Raises Stopped, SparkUnavailable and what else a start refuses."""
+        """Return it, once it is there. Raises Stopped, also if it did not start: no attempt of this process can help, and `check_start`
+        tells why."""
         while not self._ended.wait(POLL_S):
             if stop.is_set():
                 raise Stopped("stopped while Spark was starting")
         if self._error is not None:
-            raise self._error
+            raise Stopped("Spark did not start") from self._error
         return self._context

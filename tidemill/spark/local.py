@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemill.delivery.batch import JobRunner
-from tidemill.delivery.machine.failures import Stopped
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskResult, WorkItem
-from tidemill.errors import TidemillError
 from tidemill.sinks.spec import forget_task_sinks
 from tidemill.spark.background import BackgroundSpark
 
@@ -81,12 +79,7 @@ class EarlyRunner:
 
     def _opened(self) -> JobRunner:
         if self._runner is None:
-            try:
-                context = self._spark.context(self._stop)
-            except Stopped:
-                raise
-            except TidemillError as error:
-                raise Stopped("Spark did not start") from error  # no attempt of this process can help: `BackgroundSpark.check` tells why
+            context = self._spark.context(self._stop)
             self._runner, self._local = self._open(context), None
             forget_task_sinks()  # of the batches that were delivered here
         return self._runner

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tidemill import logs
 from tidemill.changefeed.feed_status import Status
 from tidemill.changefeed.runner import Batches, Options, Runner
-from tidemill.changefeed.states import Event, State, after
+from tidemill.changefeed.states import Event
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.batch import JobRunner
 from tidemill.delivery.loop import deliver
@@ -142,6 +142,7 @@ class HostedFeed(Runner):
                 save=self._save,
                 on_pass=self._passed,
                 on_away=self._note_failure,
+                check=self._shared.spark.check_start,
             )
         finally:
             batches.reader.leaves(waiter)
@@ -156,10 +157,7 @@ class HostedFeed(Runner):
 
     def _passed(self, report: Report) -> None:
         """An empty interval: the server learns of it; what is on disk follows with the next batch."""
-        status = self._status
-        status.state, status.error, status.warning_since = after(State(status.state), Event.ADVANCED), None, None
-        status.checkpoint_ts = status.resolved_ts = report.to_ts
-        status.moved_at = time.time()
+        self._note_advance(report)
         self._moved = True
 
     def _note_begin(self) -> None:

@@ -86,7 +86,7 @@ class PoolRunner:
         return min(found, self._spark.cores) if runner.is_here else found
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
-        """Raises as `SparkRunner.run`."""
+        """Raises as `SparkRunner.run`, and Stopped if Spark does not start."""
         if self._local is not None and not self._spark.is_up and fits_here(items):
             with self._spark.turn(items[0].sink):
                 return self._local.run(items)

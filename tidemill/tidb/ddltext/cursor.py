@@ -299,10 +299,6 @@ class Cursor:
             raise self.fail("a number in the range of BIGINT")
         return -value if sign == "-" else value
 
-    def at_number(self) -> bool:
-        """Return whether the next token is a number."""
-        return self.token.kind in _NUMBERS
-
     def number(self) -> str:
         """Parse a number, printed as TiDB prints it."""
         token = self.expect_kind(*_NUMBERS)

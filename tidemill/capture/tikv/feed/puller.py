@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+from tidemill.capture.lifecycle import tick
 from tidemill.capture.tikv.client.pd import PdClient, refused
 from tidemill.capture.tikv.feed.base import REFUSED, UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, window_of
 from tidemill.capture.tikv.feed.connect import open_feed
@@ -167,7 +168,7 @@ class Puller:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK)
+            await tick(TICK)
             now = self._loop.time()
             self.machine.close_idle(now)
             self.machine.hold_back(self.receiver.crowded, now)

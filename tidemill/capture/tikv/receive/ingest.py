@@ -35,7 +35,7 @@ from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
 from tidemill.metrics.histogram import Histograms
 
 LATE_JOIN = 65536
-QUIET_S = 0.5
+QUIET_S = 1.0
 """How often an ingest thread to which nothing comes looks around."""
 
 
@@ -174,7 +174,7 @@ class Receiver:
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
         self._scanner = Scanner(self.matcher.chunks)
-        self._sealing = Sealing(self.logs, self.workers, note_import, retry)
+        self._sealing = Sealing(self.logs, self.workers, note_import, retry, on_done=self.inbox.wake)
         self._seal_begun_to: Array = np.zeros(len(self.logs), np.int64)  # how far the latest seal goes
         self.short_of_disk = False
         """The disk of the scratch files is low: nothing is spilled. Set by other threads."""
@@ -328,8 +328,8 @@ class Receiver:
 
     def _until_next(self) -> float:
         """How long to wait for a message. If nothing has come since the last look at what can be sealed, and nothing is being written, then
-        there is nothing to seal."""
-        is_quiet = not (self._stirred or self._on_the_way() or self._sealing.futures())
+        there is nothing to seal. Seals that end wake this thread."""
+        is_quiet = not (self._stirred or self._on_the_way() or self._sealing.refusal)
         return max(QUIET_S, self.options.seal_every) if is_quiet else self.options.seal_every
 
     def _ingest(self, streams: list[int], messages: list[Message]) -> None:

@@ -39,8 +39,15 @@ class Sealing:
     """Belongs to the ingest thread; seals run on the workers' threads. `note_import` as in `Receiver`."""
 
     def __init__(
-        self, logs: Sequence[PartitionLog], workers: Workers, note_import: Callable[[int, int], None], retry: StorageRetry | None = None
+        self,
+        logs: Sequence[PartitionLog],
+        workers: Workers,
+        note_import: Callable[[int, int], None],
+        retry: StorageRetry | None = None,
+        on_done: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_done` is called, on a sealing thread, when nothing is being written any more."""
+        self._on_done = on_done
         self._retry = retry
         self._logs, self._workers, self._note_import = logs, workers, note_import
         self._under_way: dict[int, _Seal] = {}
@@ -59,16 +66,18 @@ class Sealing:
 
     def futures(self) -> list[Future[Any]]:
         """Return the futures of the running seals."""
-        return [*self._noted, *(one.future for one in self._under_way.values())]
+        return [*self._noted, *(one.future for one in tuple(self._under_way.values()))]
 
     def note(self, ts: int, table_id: int) -> None:
         """Note an import. It is recorded before any seal that begins from now on."""
         self._notes.append((ts, table_id))
         self._noted.append(self._workers.seal.submit(self._write_notes))
+        self._noted[-1].add_done_callback(self._ended)
 
     def begin(self, partition: int, rows: Array, to_ts: int) -> None:
         """Begin to seal a partition that has no seal under way."""
-        self._under_way[partition] = _Seal(rows, to_ts, self._submit(partition, rows, to_ts))
+        one = self._under_way[partition] = _Seal(rows, to_ts, self._submit(partition, rows, to_ts))
+        one.future.add_done_callback(self._ended)
 
     def finished(self) -> list[tuple[int, Array, Sealed]]:
         """Return the seals that are done, with their rows. Retry waiting seals that are due. Raises what a seal raised."""
@@ -82,6 +91,7 @@ class Sealing:
             if one.refusal:
                 if self._workers.now() >= one.again_at:
                     one.refusal, one.future = "", self._submit(p, one.rows, one.to_ts)
+                    one.future.add_done_callback(self._ended)
                 continue
             try:
                 done, cpu = one.future.result()
@@ -93,6 +103,10 @@ class Sealing:
             del self._under_way[p]
             found.append((p, one.rows, done))
         return found
+
+    def _ended(self, future: Future[Any]) -> None:
+        if all(one.done() for one in self.futures()):
+            self._on_done()
 
     def _pause(self, one: _Seal, error: DiskLow | LogUnavailable) -> float:
         """Return the seconds until the next attempt."""

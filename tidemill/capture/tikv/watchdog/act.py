@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill import tso
-from tidemill.capture.lifecycle import together
+from tidemill.capture.lifecycle import tick, together
 from tidemill.capture.tikv.client.region_calls import raw_range
 from tidemill.capture.tikv.feed.puller import Puller
 from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
@@ -32,6 +32,8 @@ from tidemill.tidb.keys import parse_record_key
 from tidemill.tso import describe
 
 EVERY = 1.0
+ASK_EVERY = 5.0
+"""Seconds between two questions for PD's time while nothing is behind; it is counted on meanwhile."""
 SHARE = 20  # pause between two rounds, as a multiple of the time that a round takes (with very many regions)
 FENCE_MS = 4000
 """A region is searched for locks when it has been this far behind PD's present for this long."""
@@ -82,7 +84,8 @@ class Watchdog:
         self.watch = Watch(partitions, thresholds)
         self.verdicts = Verdicts()
         self._held = HeldTables(min(HELD_AFTER, self.watch.thresholds.frozen))
-        self._present = 0  # PD's clock, as last reported
+        self._present, self._present_at = 0, float("-inf")  # PD's clock, as last reported, and when
+        self._asked_at = float("-inf")
         self._silent: set[int] = set()  # sub-ranges
         self._resolver = LockResolver(puller.pd)
         self._searched: dict[int, float] = {}  # region -> when it was searched
@@ -97,7 +100,7 @@ class Watchdog:
     async def run(self) -> None:
         """Look every second, forever."""
         while True:
-            await asyncio.sleep(max(EVERY, SHARE * self._spent))
+            await tick(max(EVERY, SHARE * self._spent))
             await self.look()
 
     async def look(self) -> None:
@@ -110,17 +113,26 @@ class Watchdog:
         if now - before > 2 * EVERY or self.receiver.inbox.bytes > self.receiver.inbox.low:
             self.watch.blind(now)  # the ingest thread is behind: what it has not read yet would count as silence
         try:
-            present = await self.puller.pd.tso()
+            present = await self._ask_present(now)
         except UpstreamError as e:
             _log.debug("progress is not checked without a timestamp: %s", e.message)
         else:
-            self._present = present
             await self._search_locks(present, now)
             self._renew(now)
         self._tell_held(time.monotonic())
         holders = self.watch.holders(time.monotonic())
         self.verdicts.holders = [self._described_holder(h) for h in holders]
         self._tell_unsubscribed(holders)
+
+    async def _ask_present(self, now: float) -> int:
+        """Return PD's time. While nothing is behind it is mostly counted on from what PD said last. Raises UpstreamError."""
+        self._present += round(1000 * (now - self._present_at)) << tso.LOGICAL_BITS if self._present else 0
+        self._present_at = now
+        lags = self.watch.lagging(self._present - (FENCE_MS << tso.LOGICAL_BITS), now, FENCE_MS / 1000, 1)
+        if lags or now - self._asked_at >= ASK_EVERY:
+            self._present = await self.puller.pd.tso()
+            self._present_at = self._asked_at = now
+        return self._present
 
     async def _survey(self) -> Survey:
         loop = asyncio.get_running_loop()

@@ -201,7 +201,7 @@ class BlackHole:
     async def open(self, pd: PdClient) -> BlackHole:
         return self
 
-    async def schemas(self, pd: PdClient, ts: int, waits: Waits) -> Schemas:
+    async def schemas(self, pd: PdClient, ts: int, version: int, waits: Waits) -> Schemas:
         return await Schemas.at(pd, ts, waits)
 
     def reading(self, schemas: Schemas) -> Reads[LogEntry]:

@@ -11,7 +11,8 @@ from enum import IntEnum
 
 from google.protobuf.message import DecodeError
 
-from tidemill.errors import MalformedMessage
+from tidemill.errors import MalformedBytes, MalformedMessage
+from tidemill.tidb.codec import decode_uvarint
 from tidemill.wire import binlog_pb2
 
 
@@ -155,6 +156,16 @@ def read_prewritten(value: bytes) -> Prewritten:
     except DecodeError as error:
         raise MalformedMessage(f"{len(value)} bytes are not a PrewriteValue: {error}") from None
     return Prewritten(message.schema_version, tuple(_mutation(one) for one in message.mutations))
+
+
+def read_version(value: bytes) -> int:
+    """Return the schema version of a transaction; of what TiDB writes, without decoding the rows. Raises MalformedMessage."""
+    if value[:1] != b"\x08":
+        return read_prewritten(value).schema_version
+    try:
+        return decode_uvarint(value, 1)[0]
+    except MalformedBytes as error:
+        raise MalformedMessage(f"{len(value)} bytes are no PrewriteValue: {error.message}") from None
 
 
 def _mutation(message: binlog_pb2.TableMutation) -> TableMutation:

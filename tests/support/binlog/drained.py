@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support.binlog.binlogs import lines
 from tidemill.binlog.drainer.entries import Reading
+from tidemill.binlog.drainer.rows.batching import ANY_VERSION
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter
 from tidemill.binlog.messages import Binlog, BinlogType, read_binlog
@@ -30,6 +31,9 @@ class RecordedSchemas(Schemas):
 
     async def _job(self, binlog: Binlog) -> bytes:
         return self._jobs[binlog.ddl_job_id]
+
+    def settled(self, table_id: int) -> int:
+        return ANY_VERSION
 
     async def _look(self, table_id: int, start_ts: int, commit_ts: int) -> TableVersion | None:
         raise AssertionError(f"table {table_id} is not known at {commit_ts}")

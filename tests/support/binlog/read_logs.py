@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tests.support.binlog.blocks import block
 from tidemill.binlog.blocks import Binlogs
-from tidemill.binlog.drainer.rows.batching import Batched, Batcher, KnownTables, Stop
+from tidemill.binlog.drainer.rows.batching import ANY_VERSION, Batched, Batcher, KnownTables, Stop
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.messages import Binlog
 from tidemill.binlog.source.reading import LogReading, SchemaRow
@@ -47,6 +47,9 @@ class GivenSchemas(Schemas):
 
     async def table(self, table_id: int, start_ts: int, commit_ts: int) -> TableVersion | None:
         return self._given.get(table_id)
+
+    def settled(self, table_id: int) -> int:
+        return ANY_VERSION
 
 
 Added = tuple[dict[int, pa.Table], list[SchemaRow]]

@@ -75,8 +75,8 @@ class Destination(Protocol[E]):
     async def open(self, pd: PdClient) -> Outlet[E]:
         """Raises ConfigError, SinkError, LogError, UpstreamError, OSError."""
 
-    async def schemas(self, pd: PdClient, ts: int, waits: Waits) -> Schemas:
-        """Return the tables as of `ts`. Raises UpstreamError, SchemaError."""
+    async def schemas(self, pd: PdClient, ts: int, version: int, waits: Waits) -> Schemas:
+        """Return the tables as of `ts`; `version`: of the DDLs that are delivered; 0: unknown. Raises UpstreamError, SchemaError."""
 
     def reading(self, schemas: Schemas) -> Reads[E]:
         """Return the reader of binlogs."""
@@ -99,9 +99,9 @@ class Forms:
         await catch_up_without_pumps(self._settings, pd.cluster_id, Registry(pd), parse_zone(None))
         return await asyncio.to_thread(open_outlet, self._settings, pd.cluster_id, parse_zone(None))
 
-    async def schemas(self, pd: PdClient, ts: int, waits: Waits) -> Schemas:
+    async def schemas(self, pd: PdClient, ts: int, version: int, waits: Waits) -> Schemas:
         """Read the schemas from TiKV."""
-        return await Schemas.at(pd, ts, waits)
+        return await Schemas.at(pd, ts, waits, version)
 
     def reading(self, schemas: Schemas) -> Reads[Delivered]:
         """Read rows by the versions of their tables, without what is filtered: for a database in batches, else row by row."""

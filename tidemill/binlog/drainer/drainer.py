@@ -111,7 +111,8 @@ class Drainer(Generic[E]):
         begin = saved.commit_ts if saved is not None else settings.initial_commit_ts if settings.initial_commit_ts > 0 else now
         self.done_ts = self._taken_ts = self._save_ts = begin
         self._registry, self._began_ts = Registry(self._pd), now
-        self._schemas = await self._destination.schemas(self._pd, begin, self._waits)
+        delivered = saved.schema_version if saved is not None else 0
+        self._schemas = await self._destination.schemas(self._pd, begin, delivered, self._waits)
         self._reading = self._destination.reading(self._schemas)
         self._merge = Merge(begin)
         self._puller = Puller(self._merge, self._pd.channels.security, self._pd.cluster_id, settings.cache_mib << 20, self._moved.set)
@@ -266,13 +267,14 @@ class Drainer(Generic[E]):
     async def _batch(self) -> tuple[Sequence[E], bool, bool]:
         """Return the next entries, whether more may be there already, and whether the last one is a DDL: a DDL ends a batch."""
         if not len(self._left):
-            self._left = self._merge.next(BATCH, BATCH_BYTES)
+            self._left, self._read_to = self._merge.next(BATCH, BATCH_BYTES), self._taken_ts
             if not len(self._left):
                 return [], False, False
         read = await self._reading.read(self._left)
         self.counts["ddls"] += read.ends_with_ddl
-        self.counts["transactions"] += read.count - read.ends_with_ddl
-        self._read_to = int(self._left.heads["commit_ts"][read.count - 1])
+        self.counts["transactions"] += read.count - (read.ends_with_ddl and not read.is_early)
+        if read.count:
+            self._read_to = int(self._left.heads["commit_ts"][read.count - 1])
         self._left = self._left.part(read.count) if read.count < len(self._left) else NONE
         return read.entries, True, read.ends_with_ddl
 

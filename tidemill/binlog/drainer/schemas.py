@@ -7,12 +7,14 @@ import logging
 from collections.abc import Callable
 
 from tidemill.binlog.ddls import Ddl, ddl_of, has_no_effect, is_delivered
-from tidemill.binlog.messages import Binlog
+from tidemill.binlog.drainer.rows.early import early_job
+from tidemill.binlog.messages import Binlog, BinlogType
 from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.read.snapshot import Snapshot
 from tidemill.errors import SchemaError, StartTsBeforeGc
 from tidemill.tidb import keys
+from tidemill.tidb.ddltext import DdlSyntaxError
 from tidemill.tidb.schema.codes import Action, SchemaState
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.metakeys import Subject, name_of
@@ -20,6 +22,7 @@ from tidemill.tidb.schema.model import DBInfo
 from tidemill.tidb.schema.tracking.catalog import Catalog
 from tidemill.tidb.schema.tracking.effects import effects
 from tidemill.tidb.schema.tracking.history import read_catalog
+from tidemill.tidb.schema.tracking.statements import written
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import describe
 
@@ -35,20 +38,27 @@ class Schemas:
     def __init__(self, pd: PdClient, catalog: Catalog, waits: Callable[[str | None], None]) -> None:
         self._pd, self._catalog, self._waits = pd, catalog, waits
         self._asked: dict[int, TableVersion | None] = {}
+        self._settled: dict[int, int] = {}
+        self.changes = 0
+        """How many DDLs were taken."""
         self.looked_up: dict[int, tuple[bytes, bytes]] = {}
         """The meta key-values of tables that no DDL binlog told of, by table id."""
 
     @classmethod
-    async def at(cls, pd: PdClient, ts: int, waits: Callable[[str | None], None]) -> Schemas:
-        """Return the schemas as of `ts`. Where TiKV has collected that state, they are made from the history of DDL jobs.
+    async def at(cls, pd: PdClient, ts: int, waits: Callable[[str | None], None], version: int = 0) -> Schemas:
+        """Return the schemas as of `ts`; `version`: of the DDLs delivered up to there, 0 if that is not known.
 
-        Raises UpstreamError, SchemaError.
+        Where TiKV has collected that state, they are made from the history of DDL jobs. So are tables that a DDL was changing just then:
+        its binlog comes later, unless it was delivered before its binlog. Raises UpstreamError, SchemaError.
         """
         try:
             catalog = read_catalog((await read_meta(pd, ts)).items(), ts)
         except StartTsBeforeGc as error:
             _log.warning("%s: the schema is made from the history of DDL jobs", error.message)
-            catalog = await _from_history(pd, ts)
+            return cls(pd, await _from_history(pd, ts, version), waits)
+        if version not in (0, catalog.schema_version):
+            _take_back(catalog, await _from_history(pd, ts, version), ts)
+            catalog.schema_version = version
         return cls(pd, catalog, waits)
 
     @property
@@ -84,6 +94,44 @@ class Schemas:
             hint="Leave the transaction out with ignore-txn-commit-ts if its rows are not needed.",
         )
 
+    # DDLs before their binlogs
+
+    def is_settled(self, schema_version: int) -> bool:
+        """Whether all tables are known to fit the rows of transactions with this schema version."""
+        return schema_version <= self._catalog.schema_version
+
+    def settled(self, table_id: int) -> int:
+        """Return the schema version up to which rows of a table are known to fit it."""
+        return max(self._catalog.schema_version, self._settled.get(table_id, 0))
+
+    async def early(self, table_id: int, schema_version: int, commit_ts: int) -> bytes | None:
+        """Return the job (JSON) of a DDL that rows of a transaction need to be done first, though its binlog comes behind them; None: they
+        fit, and those of transactions up to this schema version do. Raises UpstreamError, SchemaError."""
+        known = self._catalog.tables.get(table_id)
+        if known is not None and schema_version > self.settled(table_id):
+            text = await early_job(self._pd, known, schema_version, commit_ts, self._waits)
+            if text is not None:
+                return text
+        self._settled[table_id] = max(schema_version, self._settled.get(table_id, 0))
+        return None
+
+    def take_early(self, job: DdlJob, schema_version: int, commit_ts: int) -> tuple[Binlog, Ddl | None]:
+        """Take the job that `early` returned for a transaction: as a DDL just before it, which is returned. Raises SchemaError."""
+        binlog = early_binlog(job, commit_ts)
+        _log.info("rows at %s have columns of a DDL whose binlog comes later: it is delivered before them", describe(commit_ts))
+        ddl = self.take(binlog, job)
+        self._settled[job.table_id] = schema_version
+        return binlog, ddl
+
+    def has(self, job: DdlJob) -> bool:
+        """Whether the table is as this job with several actions left it: the job was taken before its binlog."""
+        table, info = self._catalog.tables.get(job.table_id), job.table_info
+        if job.action != Action.MULTI_SCHEMA_CHANGE or table is None or info is None:
+            return False
+        return 0 < info.update_ts <= table.info.update_ts
+
+    # DDLs
+
     async def apply(self, binlog: Binlog) -> Ddl | None:
         """Take a DDL binlog. Returns the DDL to deliver, or None. Raises SchemaError, UpstreamError."""
         text = await self.job(binlog)
@@ -105,10 +153,15 @@ class Schemas:
         """Change the tables as a job that is done did. Returns the DDL to deliver, or None. Raises SchemaError."""
         query = _query_of(binlog)
         before = self._catalog.tables.get(job.table_id)
+        if self.has(job):
+            _log.info("DDL job %d was delivered before its binlog at %s: %s", job.id, describe(binlog.commit_ts), query)
+            return None
+        self.changes += 1
         know_database(self._catalog, job)
         changes = self._catalog.apply(effects(job, self._catalog), binlog.commit_ts)
         self._catalog.schema_version = max(self._catalog.schema_version, job.schema_version)
         self._asked.clear()
+        self._settled.clear()
         if not is_delivered(job):
             return None
         schema, table = self._names(job, before)
@@ -148,19 +201,42 @@ def _query_of(binlog: Binlog) -> str:
     return binlog.ddl_query.decode("utf-8", "surrogateescape")
 
 
+def early_binlog(job: DdlJob, commit_ts: int) -> Binlog:
+    """Return the binlog of a DDL that is delivered before rows at `commit_ts`. Its query is printed as TiDB prints those of binlogs."""
+    try:
+        query = f"{written(job).printed()};"
+    except DdlSyntaxError:
+        query = job.query
+    return Binlog(BinlogType.COMMIT, commit_ts - 2, commit_ts - 1, b"m", b"", query.encode("utf-8", "surrogateescape"), job.id)
+
+
 def know_database(catalog: Catalog, job: DdlJob) -> None:
     """Add the database of a job that no job created, as TiDB's own databases are."""
     if job.db_info is None and job.schema_id and job.schema_id not in catalog.databases:
         catalog.databases[job.schema_id] = DBInfo(job.schema_id, job.schema_name, "", "", SchemaState.PUBLIC)
 
 
-async def _from_history(pd: PdClient, ts: int) -> Catalog:
+def _take_back(catalog: Catalog, delivered: Catalog, ts: int) -> None:
+    """Make tables that a DDL was changing at `ts` as they were before it, or after it where it was delivered before its binlog."""
+    for table_id, version in delivered.tables.items():
+        now = catalog.tables.get(table_id)
+        if now is None or now.info.update_ts == version.info.update_ts:
+            continue
+        columns, had = ({column.id for column in one.info.public_columns} for one in (now, version))
+        if columns != had or now.info.update_ts < version.info.update_ts:
+            _log.info("a DDL was changing %s.%s at %s", *version.name, describe(ts))
+            catalog.tables[table_id] = version
+
+
+async def _from_history(pd: PdClient, ts: int, version: int) -> Catalog:
     jobs: list[tuple[int, DdlJob]] = []
     start, end = keys.meta_hash_range(keys.DDL_JOB_HISTORY)
     async for _, text in Snapshot(pd, await pd.tso()).scan(start, end):
         job = DdlJob.parse(text)
         finished = int(job.binlog.get("FinishedTS") or 0)
-        if job.is_done and 0 < finished <= ts:
+        before = 0 < finished <= ts and (not version or job.schema_version <= version)  # a job is finished just before its binlog
+        early = job.action == Action.MULTI_SCHEMA_CHANGE and 0 < job.schema_version == version
+        if job.is_done and (before or early):
             jobs.append((finished, job))
     catalog = Catalog()
     for finished, job in sorted(jobs, key=lambda pair: (pair[1].schema_version, pair[0])):

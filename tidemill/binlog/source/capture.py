@@ -236,7 +236,7 @@ class LogDestination:
         """Return the outlet, which is open."""
         return self._outlet
 
-    async def schemas(self, pd: PdClient, ts: int, waits: Waits) -> Schemas:
+    async def schemas(self, pd: PdClient, ts: int, version: int, waits: Waits) -> Schemas:
         """Return the tables as of `ts`, from the log itself: TiKV may have collected that state."""
         history = await in_thread(lambda: load_history(LogReader(self._outlet.writer.storage), ts))
         return Schemas(pd, history.catalog, waits)

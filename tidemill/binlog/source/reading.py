@@ -72,10 +72,24 @@ class LogReading:
                 described = await self._learn(read.table_id, int(head["start_ts"]), int(head["commit_ts"]))
                 if described:
                     entries.append(LogEntry(int(head["commit_ts"]), schema=described))
+            elif read.stop is Stop.NEWER_SCHEMA:
+                head = binlogs.heads[at]
+                entries += await self._early(read.table_id, read.version, int(head["commit_ts"]))
+                await self._learn(read.table_id, int(head["start_ts"]), int(head["commit_ts"]))
             elif read.stop is Stop.REFERENCE:
-                entries.append(await self._by_reference(binlogs.binlog(at)))
+                entries += await self._by_reference(binlogs.binlog(at))
                 at += 1
         return entries
+
+    async def _early(self, table_id: int, schema_version: int, commit_ts: int) -> list[LogEntry]:
+        """Return the DDL that the log needs before rows of a table, though its binlog comes later."""
+        text = await self._schemas.early(table_id, schema_version, commit_ts)
+        if text is None:
+            return []
+        self._tables.forget()
+        job = DdlJob.parse(text)
+        binlog, _ = self._schemas.take_early(job, schema_version, commit_ts)
+        return [LogEntry(commit_ts, schema=(_job_row(binlog, text),))]
 
     async def _learn(self, table_id: int, start_ts: int, commit_ts: int) -> tuple[SchemaRow, ...]:
         """Get to know a table of a transaction. Returns its description, if the log's schemas do not have it yet."""
@@ -83,24 +97,27 @@ class LogReading:
         if version is None or not self._wants(version):
             self._tables.add(KnownTable.left_out(table_id))
             return ()
-        self._tables.add(KnownTable.of(table_id, version.info))
+        self._tables.add(KnownTable.of(table_id, version.info, self._schemas.settled(table_id)))
         found = self._schemas.looked_up.get(table_id)
         if found is None or table_id in self._described:
             return ()
         self._described.add(table_id)
         return (SchemaRow(commit_ts - 1, start_ts - 1, *found),)
 
-    async def _by_reference(self, binlog: Binlog) -> LogEntry:
+    async def _by_reference(self, binlog: Binlog) -> list[LogEntry]:
         """Read a transaction that the kernels do not. Raises MalformedMessage, MalformedRow, SchemaError, UpstreamError."""
         found: dict[KnownTable, list[Record]] = {}
         described: list[SchemaRow] = []
-        for mutation in read_prewritten(binlog.prewrite_value).mutations:
+        rows = read_prewritten(binlog.prewrite_value)
+        early = [one for mutation in rows.mutations for one in await self._early(mutation.table_id, rows.schema_version, binlog.commit_ts)]
+        for mutation in rows.mutations:
             described += await self._learn(mutation.table_id, binlog.start_ts, binlog.commit_ts)
             version = await self._schemas.table(mutation.table_id, binlog.start_ts, binlog.commit_ts)
             if version is not None and self._wants(version):
                 found.setdefault(KnownTable.of(mutation.table_id, version.info), []).extend(read_steps(version.info, mutation))
         tables = {table: joined(steps) for table, steps in found.items()}
-        return LogEntry(binlog.commit_ts, batched(binlog.start_ts, binlog.commit_ts, tables, self._layout()), tuple(described))
+        changes = batched(binlog.start_ts, binlog.commit_ts, tables, self._layout())
+        return [*early, LogEntry(binlog.commit_ts, changes, tuple(described))]
 
     async def _job(self, binlog: Binlog) -> LogEntry | None:
         self._tables.forget()
@@ -108,8 +125,13 @@ class LogReading:
         if text is None:
             return None
         job = DdlJob.parse(text)
+        is_there = self._schemas.has(job)
         self._schemas.take(binlog, job)
-        if is_system_schema(job.schema_name):
+        if is_there or is_system_schema(job.schema_name):
             return None  # a log has no tables of TiDB's own databases
-        key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, binlog.ddl_job_id.to_bytes(8, "big"))
-        return LogEntry(binlog.commit_ts, schema=(SchemaRow(binlog.commit_ts, binlog.start_ts, key, text),))
+        return LogEntry(binlog.commit_ts, schema=(_job_row(binlog, text),))
+
+
+def _job_row(binlog: Binlog, text: bytes) -> SchemaRow:
+    key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, binlog.ddl_job_id.to_bytes(8, "big"))
+    return SchemaRow(binlog.commit_ts, binlog.start_ts, key, text)

@@ -20,12 +20,16 @@ H_SIZE = HEAD.itemsize
 H_FAKE, H_DDL = 1, 2
 
 TABLE = np.dtype(
-    {"names": ["id", "physical", "column", "kind", "parts", "first"], "formats": ["i8", "i8", "i8", "i4", "i4", "i8"], "itemsize": 40}
+    {
+        "names": ["id", "physical", "column", "kind", "parts", "first", "version"],
+        "formats": ["i8", "i8", "i8", "i4", "i4", "i8", "i8"],
+        "itemsize": 48,
+    }
 )
 """A table, by its logical id. physical: the id in its keys; column: of T_NUMBER, the column of the handle in updates and deletes; first,
-parts: of T_COMMON, where its columns are in the array of PART."""
+parts: of T_COMMON, where its columns are in the array of PART; version: transactions up to this schema version may be read with it."""
 
-T_ID, T_PHYSICAL, T_COLUMN, T_KIND, T_PARTS, T_FIRST = 0, 8, 16, 24, 28, 32
+T_ID, T_PHYSICAL, T_COLUMN, T_KIND, T_PARTS, T_FIRST, T_VERSION = 0, 8, 16, 24, 28, 32, 40
 T_SIZE = TABLE.itemsize
 T_LEFT_OUT, T_NUMBER, T_COMMON, T_TWIN = range(4)
 """TABLE.kind: its rows are left out; the handle is a number; a common handle; only the reference reads its rows."""
@@ -48,14 +52,14 @@ STEP = np.dtype(
 S_COMMIT, S_START, S_PHYSICAL, S_KEY, S_NEW, S_OLD, S_KEY_LEN, S_NEW_LEN, S_OLD_LEN, S_TABLE = 0, 8, 16, 24, 32, 40, 48, 52, 56, 60
 S_SIZE = STEP.itemsize
 
-# Words of `records`: the next head; steps so far; bytes of keys so far; records so far (places of steps in `order`); of UNKNOWN_TABLE, its
-# id; the last mark in `seen`.
-(W_HEAD, W_STEPS, W_KEYS, W_ORDER, W_TABLE, W_MARK) = range(6)
+# Words of `records`: the next head; steps so far; bytes of keys so far; records so far (places of steps in `order`); of UNKNOWN_TABLE and
+# NEWER_SCHEMA, its id; the last mark in `seen`; the schema version of the transaction.
+(W_HEAD, W_STEPS, W_KEYS, W_ORDER, W_TABLE, W_MARK, W_VERSION) = range(7)
 W_WORDS = 8
 
-DONE, GROW, UNKNOWN_TABLE, TWIN = range(4)
+DONE, GROW, UNKNOWN_TABLE, TWIN, NEWER_SCHEMA = range(5)
 """What `records` returns: all heads are read; there is no room for the steps of the next one; it has a table that is not in the array; it
-is for the reference."""
+is for the reference; its schema version is above that of one of its tables."""
 
 SEEN = 4096
 """Column ids from -1 to SEEN - 2 are read here; rows with others are for the reference."""

@@ -16,6 +16,7 @@ from tidemill.kernels.binlog.layout import (
     H_SIZE,
     H_START,
     MOST_PARTS,
+    NEWER_SCHEMA,
     PART_SIZE,
     S_COMMIT,
     S_KEY,
@@ -39,6 +40,7 @@ from tidemill.kernels.binlog.layout import (
     T_PHYSICAL,
     T_SIZE,
     T_TWIN,
+    T_VERSION,
     TWIN,
     UNKNOWN_TABLE,
     W_HEAD,
@@ -47,6 +49,7 @@ from tidemill.kernels.binlog.layout import (
     W_ORDER,
     W_STEPS,
     W_TABLE,
+    W_VERSION,
 )
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, as_u, bswap64, entry, jit, ld8, ld32s, ld64, ldu64, memcpy, st8, st16, st32, st64
@@ -385,6 +388,9 @@ def mutation(p, end, tables, count, parts, seen, places, words, steps, steps_cap
     kind = ld32s(table + T_KIND)
     if kind == T_LEFT_OUT:
         return DONE
+    if ld64(words + 8 * W_VERSION) > ld64(table + T_VERSION):
+        st64(words + 8 * W_TABLE, table_id)
+        return NEWER_SCHEMA
     if kind == T_TWIN:
         return TWIN
     inserts = updates = deletes = a = p
@@ -531,8 +537,8 @@ def settle(steps, first, count, order, spare):
 
 @entry(12)
 def records(heads, count, tables, tables_count, parts, seen, steps, steps_cap, keys, keys_cap, order, words):
-    """Read the rows of transactions from words[W_HEAD] on. Returns DONE, GROW, UNKNOWN_TABLE or TWIN; then words tell how far it came, and
-    nothing is left of the transaction that it stopped at. seen: 2 * SEEN words; order: 2 * steps_cap words."""
+    """Read the rows of transactions from words[W_HEAD] on. Returns DONE, GROW, UNKNOWN_TABLE, TWIN or NEWER_SCHEMA; then words tell how
+    far it came, and nothing is left of the transaction that it stopped at. seen: 2 * SEEN words; order: 2 * steps_cap words."""
     places = seen + 8 * SEEN
     for at in range(ld64(words + 8 * W_HEAD), count):
         head = heads + H_SIZE * at
@@ -541,10 +547,14 @@ def records(heads, count, tables, tables_count, parts, seen, steps, steps_cap, k
         code = DONE
         p = ld64(head + H_ROWS)
         end = p + ld32s(head + H_ROWS_LEN)
+        st64(words + 8 * W_VERSION, 0)
         while p < end and code == DONE:
             tag, q, p = tagged(p, end)
             if p < 0:
                 code = TWIN
+            elif tag == 8:  # stands before the mutations
+                u, _ = varint(q, p)
+                st64(words + 8 * W_VERSION, as_i(u))
             elif tag == 18:
                 code = mutation(
                     q, p, tables, tables_count, parts, seen, places, words, steps, steps_cap, keys, keys_cap,

@@ -26,6 +26,10 @@ def _state(code: int) -> JobState | int:
     return _STATES.get(code, code)
 
 
+def _sub_job(data: Json) -> SubJob:
+    return SubJob(_action(data["type"]), _state(data["state"]), data.get("schema_state", 0), data.get("schema_version", 0))
+
+
 def _text(value: Any) -> str:
     return str(value.get("O") or "") if isinstance(value, Mapping) else str(value or "")
 
@@ -54,11 +58,12 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class SubJob:
-    """A part of a multi-schema change."""
+    """A part of a multi-schema change. `schema_version`: of its last step; 0 if that shared the version of a part before it."""
 
     action: Action | int
     state: JobState | int
     schema_state: int
+    schema_version: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class DdlJob:
             collate=get("collate", ""),
             binlog=binlog,
             args=get("raw_args"),
-            sub_jobs=tuple(SubJob(_action(s["type"]), _state(s["state"]), s.get("schema_state", 0)) for s in multi.get("sub_jobs") or ()),
+            sub_jobs=tuple(map(_sub_job, multi.get("sub_jobs") or ())),
             bdr_role=get("bdr_role") or "",
             by_cdc=bool(get("cdc_write_source")),
         )

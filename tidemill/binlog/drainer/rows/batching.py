@@ -31,6 +31,9 @@ MAX_BATCH_BYTES = 256 << 20
 FIRST_STEPS, FIRST_KEYS, KEPT_KEYS = 8192, 1 << 20, 64 << 20
 """Room for changes, and for bytes of keys: at first, and as much as is kept after a large transaction."""
 
+ANY_VERSION = (1 << 63) - 1
+"""A table is read alike, whatever schema version a transaction has."""
+
 Changes = tuple[tuple[int, pa.RecordBatch], ...]
 """Partitions of the log, and changes for them, in commit order."""
 
@@ -44,15 +47,16 @@ class KnownTable:
     kind: int
     column: int = 0
     parts: tuple[tuple[int, bool], ...] = ()
+    version: int = ANY_VERSION
 
     @classmethod
-    def of(cls, table_id: int, info: TableInfo) -> KnownTable:
-        """Return how the rows of a table are read."""
+    def of(cls, table_id: int, info: TableInfo, version: int = ANY_VERSION) -> KnownTable:
+        """Return how the rows of a table are read, of transactions with a schema version up to this."""
         index, physical = info.primary_index, info.physical_ids[0]
         if info.handle_kind is not HandleKind.COMMON or index is None:
-            return cls(table_id, physical, L.T_NUMBER, info.pk_column.id if info.pk_column is not None else ROW_ID)
+            return cls(table_id, physical, L.T_NUMBER, info.pk_column.id if info.pk_column is not None else ROW_ID, (), version)
         parts = tuple((column.id, family(column) is Family.DURATION) for column in info.index_columns(index))
-        return cls(table_id, physical, L.T_COMMON if len(parts) <= L.MOST_PARTS else L.T_TWIN, 0, parts)
+        return cls(table_id, physical, L.T_COMMON if len(parts) <= L.MOST_PARTS else L.T_TWIN, 0, parts, version)
 
     @classmethod
     def left_out(cls, table_id: int) -> KnownTable:
@@ -91,7 +95,7 @@ class KnownTables:
         first = 0
         for row, one in zip(self.table, ordered, strict=True):
             row["id"], row["physical"], row["column"], row["kind"] = one.table_id, one.physical_id, one.column, one.kind
-            row["first"], row["parts"] = first, len(one.parts)
+            row["first"], row["parts"], row["version"] = first, len(one.parts), one.version
             first += len(one.parts)
 
 
@@ -100,16 +104,19 @@ class Stop(Enum):
 
     UNKNOWN_TABLE = L.UNKNOWN_TABLE
     REFERENCE = L.TWIN
+    NEWER_SCHEMA = L.NEWER_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """What was read: transactions before `end`, and why no more of them were; None: all were. `table_id`: of UNKNOWN_TABLE, which."""
+    """What was read: transactions before `end`, and why no more of them were; None: all were. `table_id`: of UNKNOWN_TABLE and
+    NEWER_SCHEMA, which; `version`: the schema version of the transaction at `end`."""
 
     changes: Changes
     end: int
     stop: Stop | None
     table_id: int = 0
+    version: int = 0
 
 
 @dataclass(slots=True)
@@ -148,7 +155,7 @@ class Batcher:
         if len(self._room.keys) > KEPT_KEYS:
             self._room = _Room()
         end = int(words[L.W_HEAD])
-        return Batched(tuple(changes), end, None if code == L.DONE else Stop(code), int(words[L.W_TABLE]))
+        return Batched(tuple(changes), end, None if code == L.DONE else Stop(code), int(words[L.W_TABLE]), int(words[L.W_VERSION]))
 
     def _records(self, binlogs: Binlogs, tables: KnownTables) -> int:
         words, room = self._words, self._room

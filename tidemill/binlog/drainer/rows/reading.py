@@ -23,7 +23,7 @@ from tidemill.binlog.blocks import Binlogs
 from tidemill.binlog.drainer.entries import Delivery, Reading
 from tidemill.binlog.drainer.rows.batching import Batched, Batcher, KnownTable, KnownTables, Stop
 from tidemill.binlog.drainer.schemas import Schemas
-from tidemill.binlog.outputs.transactions import Entry
+from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
 from tidemill.changelog.spread import Layout
 from tidemill.kernels.binlog.layout import H_DDL
 from tidemill.tidb.rows.cells import Family, family
@@ -88,36 +88,57 @@ class BatchReading:
         heads = binlogs.heads
         is_ddl = heads["flags"] & H_DDL != 0
         if is_ddl[0]:
-            self._known.forget()
-            self._versions = {}
             return await self._one_by_one(binlogs.part(0, 1))
         ends = is_ddl | np.isin(heads["commit_ts"], self._left_out)
         end = int(ends.argmax()) if ends.any() else len(binlogs)
         if end == 0:
             return Delivery([], 1)
         found = await self._rows(binlogs.part(0, end))
-        return found if found.count else await self._one_by_one(binlogs.part(0, end))
+        return found if found.count or found.is_early else await self._one_by_one(binlogs.part(0, end))
 
     async def _one_by_one(self, binlogs: Binlogs) -> Delivery[Delivered]:
         """What comes behind a transaction that is read row by row is mostly of the same kind, so it is read with it."""
+        before = self._schemas.changes
         found = await self._row_by_row.read(binlogs)
-        return Delivery([*found.entries], found.count, found.ends_with_ddl)
+        if self._schemas.changes != before:
+            self._forget()
+        return Delivery([*found.entries], found.count, found.ends_with_ddl, found.is_early)
 
     async def _rows(self, binlogs: Binlogs) -> Delivery[Delivered]:
         batches: list[pa.RecordBatch] = []
-        at = 0
+        early: DdlBinlog | None = None
+        at, tables = 0, self._versions
         while at < len(binlogs):
             read = await read_batches(self._batcher, binlogs, at, self._known, _TOGETHER)
             batches += (batch for _, batch in read.changes)
-            at = read.end
-            if read.stop is Stop.REFERENCE:
+            at, tables = read.end, self._versions
+            head = binlogs.heads[at] if read.stop is not None else None
+            if head is None or read.stop is Stop.REFERENCE:
                 break
             if read.stop is Stop.UNKNOWN_TABLE:
-                head = binlogs.heads[at]
                 await self._learn(read.table_id, int(head["start_ts"]), int(head["commit_ts"]))
-        if not batches:
-            return Delivery([], at)
-        return Delivery([Rows(int(binlogs.heads["commit_ts"][at - 1]), tuple(batches), self._versions)], at)
+                continue
+            early, is_changed = await self._early(read, int(head["start_ts"]), int(head["commit_ts"]))
+            if is_changed:
+                break
+        rows = [Rows(int(binlogs.heads["commit_ts"][at - 1]), tuple(batches), tables)] if batches else []
+        entries: list[Delivered] = [*rows, *([] if early is None else [early])]
+        return Delivery(entries, at, ends_with_ddl=early is not None, is_early=early is not None)
+
+    async def _early(self, read: Batched, start_ts: int, commit_ts: int) -> tuple[DdlBinlog | None, bool]:
+        """Return the DDL to deliver before the transaction that reading stopped at, and whether a table changed."""
+        before = self._schemas.changes
+        early = await self._row_by_row.early(read.table_id, read.version, commit_ts)
+        if self._schemas.changes != before:
+            self._forget()
+            return early, True
+        await self._learn(read.table_id, start_ts, commit_ts)
+        return None, False
+
+    def _forget(self) -> None:
+        """A DDL changed tables."""
+        self._known.forget()
+        self._versions = {}
 
     async def _learn(self, table_id: int, start_ts: int, commit_ts: int) -> None:
         version = await self._schemas.table(table_id, start_ts, commit_ts)
@@ -127,6 +148,6 @@ class BatchReading:
         elif way is Way.ROW_BY_ROW or not is_told_apart(version.info):
             self._known.add(KnownTable.row_by_row(table_id))
         else:
-            known = KnownTable.of(table_id, version.info)
+            known = KnownTable.of(table_id, version.info, self._schemas.settled(table_id))
             self._known.add(known)
             self._versions = {**self._versions, known.physical_id: version}

@@ -80,7 +80,7 @@ class Catalog:
         columns = tuple(
             Column(one.name, column_type(one).arrow, not one.not_null or column_type(one).form not in _KEY_FORMS) for one in infos
         )
-        wanted = set(info.handle_key_columns)
+        wanted = set(info.handle_key_ids)
         keys = [i for i, one in enumerate(infos) if one.id in wanted]
         usable = all(column_type(infos[i]).form in _KEY_FORMS for i in keys) and len(keys) == len(wanted)
         return Table(version.schema, version.table, columns, tuple(keys) if usable else ())

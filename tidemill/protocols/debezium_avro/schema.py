@@ -74,7 +74,7 @@ def fields_of(info: TableInfo, options: EncodingOptions) -> list[Field]:
 
 def key_fields(info: TableInfo, fields: list[Field]) -> list[Field]:
     """Return the handle columns in table order, under the names that they have in the row."""
-    handle = set(info.handle_key_columns)
+    handle = set(info.handle_key_ids)
     return [field for field in fields if field.column.id in handle]
 
 

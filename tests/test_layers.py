@@ -202,6 +202,28 @@ def test_rooms_without_io_import_none() -> None:
     assert sorted(wrong) == []
 
 
+READS_FILES = {"tidemill.kernels.cache", "tidemill.kernels.warm", "tidemill.config.file", "tidemill.protocols.common.gotext"}
+"""The folder of compiled kernels, the file that a user names, and a table that lies beside its module."""
+
+
+def asked_of_the_machine(module: str) -> Iterator[str]:
+    """Calls that read a clock, a file, the environment or chance, whatever was imported for them."""
+    for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            name = called.rpartition(".")[2]
+            if name in ("utcnow", "urandom", "uuid1", "uuid4", "getenv") or re.search(r"\bdate(time)?\.(now|today)$", called):
+                yield called
+            if module not in READS_FILES and (called == "open" or name in ("read_text", "read_bytes", "write_text", "write_bytes")):
+                yield called
+
+
+def test_rooms_without_io_ask_nothing_of_the_machine() -> None:
+    pure = {room for layer in LAYERS for room, io in layer if not io} - {"wire"}
+    checked = {m for m in modules() if room_of(m) in pure} | {f"tidemill.{name}" for name in STATE_MACHINES}
+    assert [f"{module} calls {called}" for module in sorted(checked) for called in asked_of_the_machine(module)] == []
+
+
 def test_state_machines_are_pure() -> None:
     """Nor is anything that they import, as far as it goes."""
     wrong = []

@@ -109,9 +109,9 @@ def entry_of(**fields: object) -> bytes:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (b"\xff", "no Packet"),
+        (b"\xff", "read as Packet"),
         (b"\x10\x01\x18\x03", "expected MESSAGES, found Ack"),
-        (packet([b"\x0a\xff\xff\xff\xff\x7f"]), "no Entry"),
+        (packet([b"\x0a\xff\xff\xff\xff\x7f"]), "read as Entry"),
         (packet([entry_of(value=b"x")]), r"afterColumns\.a: expected an integer, found 'x' \(its type is int\)"),
         (packet([entry_of(value="中".encode(), mysql_type=b"blob")]), "a character that is not a byte"),
         (packet([entry_of(value=b"\xff", mysql_type=b"json")]), "is not UTF-8"),

@@ -24,7 +24,7 @@ def test_recorded_packets_are_read_and_written() -> None:
         assert taken is not None
         assert taken[1] == len(data)
         if line["type"] is None:  # garbage that a client sent
-            with pytest.raises(p.PacketError, match="no Packet"):
+            with pytest.raises(p.PacketError, match="read as Packet"):
                 p.parse_packet(taken[0])
             continue
         body = p.parse_packet(taken[0])

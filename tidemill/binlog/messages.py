@@ -165,7 +165,7 @@ def read_version(value: bytes) -> int:
     try:
         return decode_uvarint(value, 1)[0]
     except MalformedBytes as error:
-        raise MalformedMessage(f"{len(value)} bytes are no PrewriteValue: {error.message}") from None
+        raise MalformedMessage(f"{len(value)} bytes are not a PrewriteValue: {error.message}") from None
 
 
 def _mutation(message: binlog_pb2.TableMutation) -> TableMutation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -23,14 +24,28 @@ from tidemill.playground.programs.schema_registry import RegistryProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-CONFIG = "[sink]\ndispatchers = [{matcher = ['*.*'], topic = 'golden_{schema}_{table}', partition = 'index-value'}]\n"
+CONFIG = "[sink]\ndispatchers = [{matcher = ['*.*'], topic = '%s_golden_{schema}_{table}', partition = 'index-value'}]\n"
 
 
-def test_every_message_of_the_golden_log_is_read(kafka_broker: KafkaBroker, registry: RegistryProcess, tmp_path: Path) -> None:
+IMAGES = {"c": (False, True), "u": (True, True), "d": (True, False)}
+"""Whether Debezium's messages have the row before and after the change, by operation."""
+
+
+def new_row(protocol: str, value: Any) -> dict[str, Any] | None:
+    """The row that a message leaves. None: it is a delete."""
+    row: dict[str, Any] | None = value if protocol == "avro" else value["after"]
+    assert protocol == "avro" or IMAGES[value["op"]] == (value["before"] is not None, row is not None)
+    return row
+
+
+@pytest.mark.parametrize("protocol", ["avro", "debezium-avro"])
+def test_every_message_of_the_golden_log_is_read(
+    protocol: str, kafka_broker: KafkaBroker, registry: RegistryProcess, tmp_path: Path
+) -> None:
     registry.set_compatibility("NONE")
-    config = parse_config(CONFIG)
+    config = parse_config(CONFIG % protocol)
     with Front(forward(registry.url)) as front:
-        uri = with_registry(f"kafka://{kafka_broker.address}/golden?protocol=avro&partition-num=1", front.url)
+        uri = with_registry(f"kafka://{kafka_broker.address}/golden?protocol={protocol}&partition-num=1", front.url)
         done = replay(str(golden_log(tmp_path / "log")), Settings("golden", config.sink_uri(uri), config, UTC))
         calls = Counter(front.registered)
     registry.set_compatibility("BACKWARD")
@@ -38,7 +53,7 @@ def test_every_message_of_the_golden_log_is_read(kafka_broker: KafkaBroker, regi
     read, seen, deletes = AvroDeserializer(SchemaRegistryClient({"url": registry.url})), 0, 0
     consumer = Consumer({"bootstrap.servers": kafka_broker.address, "group.id": "golden", "enable.auto.commit": False})
     try:
-        topics = [name for name in consumer.list_topics(timeout=30).topics if name.startswith("golden_")]
+        topics = [name for name in consumer.list_topics(timeout=30).topics if name.startswith(f"{protocol}_golden_")]
         consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
         while seen < done.messages:
             message = consumer.poll(30)
@@ -46,7 +61,7 @@ def test_every_message_of_the_golden_log_is_read(kafka_broker: KafkaBroker, regi
             assert message.error() is None
             topic = message.topic()
             key = read(message.key(), SerializationContext(topic, MessageField.KEY))
-            value = read(message.value(), SerializationContext(topic, MessageField.VALUE))
+            value = new_row(protocol, read(message.value(), SerializationContext(topic, MessageField.VALUE)))
             assert key is not None
             assert value is None or key.keys() <= value.keys()
             assert value is None or all(value[name] == key[name] for name in key)

@@ -102,7 +102,9 @@ def strike(kind: str, rng: random.Random, pair: Pair, old: Server) -> None:
     new = pair.two if old is pair.one else pair.one
     began = time.monotonic()
     if rng.random() < 0.3:
-        pair.jump(rng.choice((old, new)), rng.choice((-7200, -30, 0, 30, 7200)))
+        seconds = rng.choice((-7200, -30, 0, 30, 7200))
+        pair.jump(rng.choice((old, new)), seconds)
+        print(f"a clock is {seconds} s from the true one")
     if kind == "kill":
         old.kill()
     elif kind == "cut":

@@ -26,15 +26,18 @@ _ROWS = 500
 """Rows of a statement."""
 _KEY = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin"
 _TYPES = {
-    **{pa.int8(): "TINYINT", pa.int16(): "SMALLINT", t.INT: "INT", t.LONG: "BIGINT", pa.float32(): "FLOAT", t.DOUBLE: "DOUBLE"},
-    **{
-        t.BOOLEAN: "TINYINT(1)",
-        t.STRING: "LONGTEXT",
-        pa.binary(): "LONGBLOB",
-        t.DATE: "DATE",
-        t.DATETIME: "DATETIME(6)",
-        t.MOMENT: "DATETIME(6)",
-    },
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    t.INT: "INT",
+    t.LONG: "BIGINT",
+    pa.float32(): "FLOAT",
+    t.DOUBLE: "DOUBLE",
+    t.BOOLEAN: "TINYINT(1)",
+    t.STRING: "LONGTEXT",
+    pa.binary(): "LONGBLOB",
+    t.DATE: "DATE",
+    t.DATETIME: "DATETIME(6)",
+    t.MOMENT: "DATETIME(6)",
 }
 
 Row = tuple[Any, ...]

@@ -29,6 +29,7 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_pipeline", "narrow", "mixed", *log, "--rows", "1500000" if quick else "6000000"],
         ["bench.bench_kafka", "narrow", "mixed", *log, "--rows", "400000" if quick else "2000000"],
         ["bench.bench_source", "narrow", "mixed", *made, "--rows", "500000" if quick else "2000000"],
+        ["bench.bench_views", "200000" if quick else "1000000"],
         ["bench.bench_canal", "codec", *made],
         ["bench.bench_canal", "server", "--rows", "200000" if quick else "2000000"],
         ["bench.bench_canal", "clients", *(["--active", "20", "--idle", "200", "--rows", "20000"] if quick else [])],

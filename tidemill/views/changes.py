@@ -96,7 +96,7 @@ class Catalog:
     def begin(self, tables: Sequence[Table]) -> Begin:
         """Return the latest ts from which the log knows all rows of these tables. Raises ViewRefused if there is none."""
         why = ""
-        for begin in self._begins():
+        for begin in self._begins(tables):
             why = next((found for table in tables if (found := self._lacks(begin, table))), "")
             if not why:
                 return begin
@@ -106,12 +106,18 @@ class Catalog:
             "`tidemill resync` reads tables again.",
         )
 
-    def _begins(self) -> Iterator[Begin]:
+    def _begins(self, tables: Sequence[Table]) -> list[Begin]:
+        """Where a view might begin, the latest first: at an initial load, where a table was dropped, where the log begins."""
         storage, start_ts = self._reader.storage, self._reader.start_ts
-        for plan in reversed(initial_load.plans(storage, start_ts)):
+        found = [Begin(start_ts, False)]
+        for plan in initial_load.plans(storage, start_ts):
             if plan.ts <= self.resolved_ts and (initial_load.is_complete(storage, plan.ts) or not initial_load.missing(storage, plan)):
-                yield Begin(plan.ts - 1, True)
-        yield Begin(start_ts, False)
+                found.append(Begin(plan.ts - 1, True))
+        for table in tables:
+            planner = Planner(_options(self._planner.options.log, table, self.resolved_ts, snapshot=False))
+            events = _events(planner, table, start_ts, self.resolved_ts)
+            found += [Begin(event.ts, False) for event in events if event.type in (Action.DROP_TABLE, Action.DROP_SCHEMA)]
+        return sorted(found, key=lambda begin: begin.ts, reverse=True)
 
     def _lacks(self, begin: Begin, table: Table) -> str:
         """Why a view over a table cannot begin there; empty if it can."""

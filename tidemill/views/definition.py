@@ -6,6 +6,7 @@ view.json has the target's URI with its secrets, so only its owner may read it.
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 
@@ -26,7 +28,7 @@ from tidemill.views.refusal import ViewError
 from tidemill.views.shape import Shape, shape_of
 from tidemill.views.sql import plan_of
 
-FILE, STATE, HOW_FAR = "view.json", "state.duckdb", "progress.json"
+FILE, STATE, HOW_FAR, LOCK = "view.json", "state.duckdb", "progress.json", "lock"
 _NOTE = statefile.Kind(ViewError, "Restore the file from a copy, or drop the view and create it again.")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _VERSION = 1
@@ -165,6 +167,16 @@ class Views:
                 f"there is a view {view.name} in {self.folder} already", hint=f"`tidemill view drop {view.name}` removes it."
             ) from None
         _replace(place / FILE, view.to_json(), mode=0o600)
+
+    def lock(self, name: str) -> IO[bytes]:
+        """Take a view for the caller alone, until the file is closed. Raises ViewError while another keeps it."""
+        file = open(self.path(name) / LOCK, "ab")  # noqa: SIM115 – it is held
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise ViewError(f"the view {name} runs in another process", hint="One process at a time keeps a view: stop it first.") from None
+        return file
 
     def remove(self, name: str) -> None:
         """Remove a view with its state."""

@@ -160,6 +160,7 @@ def _check_names(tree: exp.Expr, whole: exp.Expr) -> None:
 class _Planner:
     def __init__(self, tables: Mapping[tuple[str, str], Table]) -> None:
         self.tables = dict(tables)
+        self._read = tuple(tables.values())
         self._order = {name: number for number, name in enumerate(tables)}
         self._numbers = itertools.count()
         self.notes: list[str] = []
@@ -465,7 +466,7 @@ class _Planner:
         node = Aggregate(
             self._number(),
             (*columns[: len(keys)], *outputs),
-            tuple(range(len(keys))),
+            self._group_key(below, len(keys)),
             input=below,
             keys=len(keys),
             aggregates=tuple(aggregates),
@@ -473,6 +474,24 @@ class _Planner:
         known = {one.sql("spark"): i for i, one in enumerate([*keys, *calls])}
         places = {(one.table.lower(), one.name.lower()): i for i, one in enumerate(keys) if isinstance(one, exp.Column)}
         return Scope(node.columns, places, known), node
+
+    def _group_key(self, below: Node, width: int) -> tuple[int, ...]:
+        """The columns of a group that tell groups apart: those that a table's key determines, which is there too, are not needed."""
+        found = {place: origin for place in range(width) if (origin := origin_of(below, place)) is not None}
+        by_scan: dict[int, set[int]] = {}
+        for scan, column in found.values():
+            by_scan.setdefault(scan.number, set()).add(column)
+        needed = []
+        for place in range(width):
+            origin = found.get(place)
+            if origin is None:
+                needed.append(place)
+                continue
+            scan, column = origin
+            keys = self._read[scan.table].keys
+            if not keys or column in keys or not set(keys) <= by_scan[scan.number]:
+                needed.append(place)
+        return tuple(needed)
 
     def _call(self, compiler: Compiler, call: exp.Expr) -> tuple[Aggregation, Expr | None]:
         condition = None
@@ -718,6 +737,27 @@ def _equal_sides(sql: str, width: int) -> tuple[str, str] | None:
     if not x < width <= y:
         return None
     return a, with_columns(b, lambda n: ref(n - width))
+
+
+def origin_of(node: Node, place: int) -> tuple[Scan, int] | None:
+    """Return the table's column that a column of a node is, with the scan that read it; None for one that is computed."""
+    match node:
+        case Scan():
+            return node, node.chosen[place]
+        case Filter():
+            return origin_of(node.input, place)
+        case Project():
+            sql = node.values[place]
+            return origin_of(node.input, next(iter(columns_of(sql)))) if sql.strip("()") in _plain_refs(sql) else None
+        case Join():
+            for side in node.sides:
+                if place < len(side.columns):
+                    return origin_of(side, place)
+                place -= len(side.columns)
+        case OtherJoin():
+            width = len(node.left.columns)
+            return origin_of(node.left, place) if place < width else origin_of(node.right, place - width)
+    return None
 
 
 def _joined_key(left: Node, right: Node, conditions: Sequence[str]) -> Key:

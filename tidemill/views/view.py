@@ -119,6 +119,7 @@ class View:
         self._plan, self._shape = self.definition.plan(), self.definition.shape()
         self._tables = [TableChanges(self.definition.log, table, self._base(table)) for table in self._plan.tables]
         self._memory = self.definition.into == MEMORY
+        self._lock = self._views.lock(name)
         self._target: Target | None = None
         self._engine = Engine(
             self._views.state(name),
@@ -145,6 +146,7 @@ class View:
     def close(self) -> None:
         """Close the state and the target."""
         self._engine.close()
+        self._lock.close()
         if self._target is not None:
             self._target.close()
 

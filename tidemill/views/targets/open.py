@@ -17,10 +17,14 @@ def target_of(into: str, name: str, feed: str, shape: Shape) -> Target:
     if into == MEMORY:
         return MemoryTarget()
     if "://" not in into:
-        raise ConfigError(f"--into {redact(into)} is neither memory nor a URI", hint="As in delta:///lake, mysql://…, kafka://… or memory.")
+        raise ConfigError(f"--into {redact(into)} is neither memory nor a URI", hint="As in delta:///lake, mysql://… or memory.")
     uri = parse_sink_uri(into)
     if uri.scheme is Scheme.DELTA:
         from tidemill.views.targets.delta import DeltaTarget
 
         return DeltaTarget(uri, name, feed, shape)
-    raise ConfigError(f"--into {uri}: views go to delta://, mysql://, kafka:// and memory")
+    if uri.mysql is not None:
+        from tidemill.views.targets.mysql import MysqlTarget
+
+        return MysqlTarget(uri.mysql, name, feed, shape)
+    raise ConfigError(f"--into {uri}: views go to delta://, mysql://, tidb:// and memory")

@@ -1,0 +1,46 @@
+"""`tidemill view`, from creating a view to dropping it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidemill.cli.main import main
+from tidemill.testing import Upstream
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["view", *arguments])
+    out = capsys.readouterr()
+    assert ended.value.code == 0, out.err
+    return out.out
+
+
+def test_a_view_from_create_to_drop(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = ("--dir", str(tmp_path / "views"))
+    with Upstream() as upstream:
+        upstream.sql(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (id INT PRIMARY KEY, k VARCHAR(9), v INT)",
+            "INSERT INTO shop.t VALUES (1, 'a', 2), (2, 'a', 3)",
+        )
+        sql = "SELECT k, sum(v) AS total FROM shop.t GROUP BY k"
+        told = said(capsys, "create", "totals", "--log", upstream.log, "--sql", sql, "--into", "memory", *place)
+        assert "sums and counts are kept" in told
+        assert "never ran" in said(capsys, "list", *place)
+        assert "RECOMPUTED" in said(capsys, "explain", "--log", upstream.log, "--sql", "SELECT id FROM shop.t ORDER BY v LIMIT 1")
+        assert "is at" in said(capsys, "run", "--target-ts", "now", "--interval", "0.05", *place)
+        assert json.loads(said(capsys, "read", "totals", *place)) == {"k": "a", "total": 5}
+        (listed,) = json.loads(said(capsys, "list", "--output", "json", *place))
+        shown = json.loads(said(capsys, "show", "totals", "-o", "json", *place))
+        assert listed["resolved_ts"] == shown["resolved_ts"] > 0
+        assert all(step["incremental"] for step in shown["steps"])
+        assert "columns: k string, total bigint" in said(capsys, "explain", "totals", *place)
+        assert "is dropped" in said(capsys, "drop", "totals", *place)
+        assert said(capsys, "list", "--json", *place).strip() == "[]"
+        with pytest.raises(SystemExit):
+            main(["view", "show", "totals", *place])
+        assert "there is no view totals" in capsys.readouterr().err

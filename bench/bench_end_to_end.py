@@ -1,7 +1,8 @@
 """The whole job, from TiKV's change feed to the sink: CPU seconds per million rows when catching up, and lag and CPU when live.
 
     python -m bench.bench_end_to_end catch-up [blackhole file kafka] [--rows 10000000] [--work FOLDER]
-    python -m bench.bench_end_to_end live [--rate 10000] [--seconds 60] [--work FOLDER]
+    python -m bench.bench_end_to_end live [--rate 10000] [--seconds 60] [--mode throughput low-latency]
+        [--resolved 1] [--work FOLDER]
 
 The upstream (a playground, sysbench's columns) and the Kafka broker are processes of their own that are not counted. `catch-up` makes
 two runs a sink, of --rows and of a tenth: what the larger one took more is the price of a row, and what is left is start-up.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import tempfile
 import threading
@@ -26,6 +28,7 @@ import numpy as np
 
 from bench.usage import Cpu, TreeUsage
 from tidemill import tso
+from tidemill.config.sections import PERFORMANCE_MODES
 from tidemill.demo.session import Delivery, Upstream
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 
@@ -127,14 +130,16 @@ class Arrivals:
         consumer.close()
 
 
-def live(rate: int, seconds: float, work: Path) -> None:
+def live(rate: int, seconds: float, work: Path, mode: str, resolved: float) -> None:
     """A steady load; prints lag and CPU."""
     with fresh_folder(work) as folder, ExitStack() as stack:
+        config = folder / "feed.toml"
+        config.write_text(f'performance-mode = "{mode}"\n')
         uri = sink_uri("kafka", folder, stack)
         broker = uri.split("/")[2]
-        options = ("--workload", "append", "--rows", "10", "--resolved-interval", "1")
+        options = ("--workload", "append", "--rows", "10", "--resolved-interval", str(resolved))
         upstream = stack.enter_context(Upstream(folder, rate=rate / 10, options=options))
-        delivery = stack.enter_context(Delivery(folder, upstream, uri))
+        delivery = stack.enter_context(Delivery(folder, upstream, uri, options=("--config", str(config))))
         assert delivery.process is not None
         usage = stack.enter_context(TreeUsage(delivery.process.pid))
         while int(delivery.feed_status().get("batches", 0)) < 60:  # a cold query settles after some forty batches
@@ -155,7 +160,8 @@ def live(rate: int, seconds: float, work: Path) -> None:
     lags = np.array(arrivals.lags)
     p50, p90, p99 = np.percentile(lags, [50, 90, 99])
     cores = Cpu({k: v / took for k, v in used.by_kind.items()})
-    print(f"live at {written / took:,.0f} rows/s, commit to consumer: p50 {p50:.2f} s, p90 {p90:.2f} s, p99 {p99:.2f} s, ", end="")
+    print(f"live, {mode}, load {os.getloadavg()[0]:.1f}: {written / took:,.0f} rows/s; commit to consumer: ", end="")
+    print(f"p50 {p50:.2f} s, p90 {p90:.2f} s, p99 {p99:.2f} s, ", end="")
     print(f"max {lags.max():.2f} s over {len(lags):,} rows; {cores.total:.3f} core ({cores})", flush=True)
 
 
@@ -168,11 +174,14 @@ def main() -> None:
     second = commands.add_parser("live")
     second.add_argument("--rate", type=int, default=10_000)
     second.add_argument("--seconds", type=float, default=60.0)
+    second.add_argument("--mode", nargs="*", default=list(PERFORMANCE_MODES), help="performance-mode of the changefeed, one run each")
+    second.add_argument("--resolved", type=float, default=1.0, help="seconds between two resolved ts of the upstream; TiKV's default: 0.2")
     for command in (first, second):
         command.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()), help="folder for logs and output")
     args = parser.parse_args()
     if args.command == "live":
-        live(args.rate, args.seconds, args.work)
+        for mode in args.mode:
+            live(args.rate, args.seconds, args.work, mode, args.resolved)
     else:
         for sink in args.sinks or SINKS:
             catch_up(sink, args.rows, args.work)

@@ -36,6 +36,7 @@ class Storm:
     seed: int
     faults: int
     kafka: bool = False
+    mode: str = "throughput"  # performance-mode
     kinds: tuple[str, ...] = FAULTS
     say: Callable[[str], None] = print
     happened: list[str] = field(default_factory=list)
@@ -44,12 +45,16 @@ class Storm:
         """Run it all. Raises AssertionError naming what is lost, and the seed."""
         options = ("--stores", "2", "--resolved-interval", "0.3", "--ddl-every", "60", "--region-every", "60")
         rng = random.Random(self.seed)
+        config = self.folder / "feed.toml"
+        config.write_text(f'performance-mode = "{self.mode}"\n')
         with ExitStack() as stack:
             broker = stack.enter_context(KafkaBroker()).address if self.kafka else ""
             place = f"kafka://{broker}/{TOPIC}" if broker else f"file://{self.folder}/delivered"
             sink = f"{place}?protocol=open-protocol&partition-num=3"
             upstream = stack.enter_context(Upstream(self.folder, seed=self.seed, rate=25, options=options))
-            delivery = Delivery(self.folder, upstream, sink, options=("--trigger-ms", "50"), start_ts=upstream.began_ts)
+            delivery = Delivery(
+                self.folder, upstream, sink, options=("--trigger-ms", "50", "--config", str(config)), start_ts=upstream.began_ts
+            )
             stack.enter_context(delivery)
             await_that(lambda: "worker" in processes(delivery), "Spark is up: a run whose first start fails is over", delivery)
             order = [kind for _ in range(1 + self.faults // len(self.kinds)) for kind in rng.sample(self.kinds, len(self.kinds))]

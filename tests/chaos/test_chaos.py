@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.storm import FAULTS, Storm
+from tidemill.config.sections import PERFORMANCE_MODES
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -21,8 +22,13 @@ def test_a_few_kills(tmp_path: Path) -> None:
     Storm(tmp_path, SEED, faults=4, kinds=("driver", "capture", "worker", "supervisor")).blow()
 
 
+@pytest.mark.skipif(ROUNDS > 0, reason="the long one runs")
+def test_kills_of_tasks_that_stay(tmp_path: Path) -> None:
+    Storm(tmp_path, SEED, faults=2, kinds=("worker", "driver"), mode="low-latency").blow()
+
+
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
 def test_a_storm(tmp_path: Path, seed: int) -> None:
-    """Everything that may happen, in random order; odd seeds into Kafka."""
+    """Everything that may happen, in random order; odd seeds into Kafka, and two of four with tasks that stay."""
     print(f"SEED={seed}")
-    Storm(tmp_path, seed, faults=len(FAULTS) + 1, kafka=seed % 2 == 1).blow()
+    Storm(tmp_path, seed, faults=len(FAULTS) + 1, kafka=seed % 2 == 1, mode=PERFORMANCE_MODES[seed // 2 % 2]).blow()

@@ -200,3 +200,10 @@ def test_the_stuck_duration_is_no_setting_that_a_changefeed_is_created_with() ->
 def test_a_file_that_is_nested_without_an_end_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"nested too deep|4300 digits"):
         parse_config(text)
+
+
+def test_performance_mode() -> None:
+    assert not parse_config("").low_latency
+    assert parse_config('performance-mode = "low-latency"').low_latency
+    with pytest.raises(ConfigError, match="throughput, low-latency"):
+        parse_config('performance-mode = "fast"')

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.changelog.logs import START
@@ -18,7 +22,9 @@ from tidemill.delivery import plan
 from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.machine import batch_machine
 from tidemill.delivery.machine.retry import RetryPolicy
+from tidemill.delivery.work_item import TaskResult, TaskStats, WorkItem
 from tidemill.spark.jobs import SparkRunner
+from tidemill.spark.resident import ResidentRunner, serve
 
 pytestmark = pytest.mark.spark
 
@@ -66,3 +72,63 @@ def test_a_job_that_is_lost_is_run_again_and_late_tasks_write_nothing(
     assert Delivered.read(tmp_path / "out").events == expected(world, "index-value", 2)
     outcome = tmp_path / "outcome"
     assert not outcome.exists() or "TM:ErrFenced" in outcome.read_text()  # killed before, or stopped by the fence
+
+
+class Resident(ResidentRunner):
+    """Notes which workers have answered."""
+
+    def __init__(self, context: Any, work: faults.Work | None = None) -> None:
+        super().__init__(context, "stay", serve if work is None else partial(serve, work=work))
+        self.workers: set[int] = set()
+
+    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
+        found = super().run(items)
+        self.workers |= {one.worker for one in found if isinstance(one, TaskStats)}
+        return found
+
+
+@pytest.fixture
+def resident(session: Any) -> Iterator[Callable[..., Resident]]:
+    """Makes a runner whose tasks stay."""
+    with ExitStack() as stack:
+
+        def make(work: faults.Work | None = None) -> Resident:
+            runner = Resident(session.sparkContext, work)
+            stack.callback(runner.close)
+            return runner
+
+        yield make
+
+
+def test_resident_tasks_stay_until_one_is_lost_between_batches(
+    resident: Callable[..., Resident], delivery: Callable[..., BatchDriver], tmp_path: Path
+) -> None:
+    """It costs no attempt: the next batch begins other tasks."""
+    world = World.make(seed=2, huge=60)
+    commits = sorted({c.commit_ts for c in world.rows})
+    first, second = commits[30], commits[60]
+    runner = resident()
+    driver = delivery(world.log(tmp_path / "log", partitions=3, segments=2), runner)
+    driver.run(0, START, first)
+    driver.run(1, first, second)
+    stayed = set(runner.workers)
+    assert len(stayed) <= 2
+    for pid in stayed:
+        os.kill(pid, signal.SIGKILL)
+        psutil.Process(pid).wait(60)
+    assert driver.run(2, second, world.end).attempts == 1
+    assert runner.workers > stayed
+    assert Delivered.read(tmp_path / "out").events == expected(world, "index-value", 2)
+
+
+@pytest.mark.parametrize("fault", [faults.dying_item, faults.failing_item, faults.late_item])
+def test_a_batch_whose_resident_task_is_lost_is_run_again_and_late_ones_write_nothing(
+    resident: Callable[..., Resident], delivery: Callable[..., BatchDriver], tmp_path: Path, fault: Callable[[str], faults.Work]
+) -> None:
+    world = World.make(seed=3)
+    driver = delivery(world.log(tmp_path / "log", partitions=2), resident(fault(str(tmp_path))))
+    report = driver.run(0, START, world.end)
+    assert report.attempts == 2
+    assert Delivered.read(tmp_path / "out").events == expected(world, "index-value", 2)
+    outcome = tmp_path / "outcome"
+    assert not outcome.exists() or "TM:ErrFenced" in outcome.read_text()

@@ -130,6 +130,7 @@ SETTINGS: Mapping[str, Rule] = {
     "column-selectors": _FORM,
     "synced-status": Rule(When.AT_ONCE, "it only says when the API calls everything synced"),
     "changefeed-error-stuck-duration": Rule(When.AT_ONCE, "it only says when a changefeed has failed"),
+    "performance-mode": Rule(When.AT_ONCE, "it only says how tasks are run"),
     "progress": Rule(When.AT_ONCE, "the checkpoint holds for both kinds"),
     "canal": Rule(When.AT_ONCE, "the server for Canal's clients reads it"),
 }

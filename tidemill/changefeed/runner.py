@@ -60,6 +60,7 @@ from tidemill.errors import (
 from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import RETRIES, SUPERVISED
+from tidemill.process.places import is_in_process
 from tidemill.protocols.all import spec_of
 from tidemill.protocols.spec import load
 from tidemill.rules.skip import SkipRow, parse_skip_rows
@@ -74,6 +75,8 @@ log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name
 SINK_VARIABLE, LOG_VARIABLE = "TIDEMILL_SINK_URI", "TIDEMILL_LOG"
 """Environment variables with the URLs: they may hold passwords, and everybody can see command lines."""
 LOG_POLL_S = 0.25
+TRIGGER_MS, LOW_LATENCY_TRIGGER_MS = 1000, 400
+"""A batch begins at most this often, by `performance-mode`."""
 KEEP_EVERY_S = 2.0
 """How often the checkpoint is made durable while nothing happens."""
 LOG_INTERVAL_S = 30.0
@@ -235,7 +238,12 @@ class Runner:
 
         def opened(context: Any) -> JobRunner:
             from tidemill.spark.jobs import SparkRunner
+            from tidemill.spark.resident import ResidentRunner
 
+            if options.config.low_latency and is_in_process(options.master):
+                resident = ResidentRunner(context, f"tidemill-{options.changefeed}")
+                stack.callback(resident.close)
+                return resident
             return SparkRunner(context, f"tidemill-{options.changefeed}", stop=self._stop, tell=self._note_failure)
 
         spark = self._spark = BackgroundSpark(begin)
@@ -466,7 +474,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--upstream-ts", help="TSO: PD's time; rows up to it may have been delivered before; default: the log's end")
     parser.add_argument("--master", help="Spark master; default: local[cores]")
     parser.add_argument("--spark-conf", action="append", default=[], help="NAME=VALUE: a Spark setting")
-    parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch begins at most this often")
+    parser.add_argument("--trigger-ms", type=int, help="a batch begins at most this often; default: by performance-mode")
     parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
     parser.add_argument("--skip-row", action="append", default=[], help="DATABASE.TABLE:KEY@COMMIT_TS: a row that is left out")
     parser.add_argument("--log-level", default="info")
@@ -482,18 +490,20 @@ def options_of(parsed: argparse.Namespace) -> Options:
     location = parsed.log or os.environ.get(LOG_VARIABLE)
     if not location:
         raise ConfigError(f"no log: neither --log nor {LOG_VARIABLE} is given")
+    config = load_config(parsed.config)
+    trigger_ms = LOW_LATENCY_TRIGGER_MS if config.low_latency else TRIGGER_MS
     return Options(
         changefeed=parsed.changefeed_id,
         log=location,
         data_dir=parsed.data_dir,
         sink_uri=with_store(sink_uri, str(parsed.data_dir.absolute() / "canal")),
-        config=load_config(parsed.config),
+        config=config,
         tz=parsed.tz,
         start_ts=tso.parse(parsed.start_ts) if parsed.start_ts is not None else None,
         target_ts=tso.parse(parsed.target_ts) if parsed.target_ts is not None else None,
         upstream_ts=tso.parse(parsed.upstream_ts) if parsed.upstream_ts is not None else None,
         master=parsed.master,
-        trigger_ms=parsed.trigger_ms,
+        trigger_ms=trigger_ms if parsed.trigger_ms is None else parsed.trigger_ms,
         retry_s=parsed.retry_s,
         skip_rows=parse_skip_rows(parsed.skip_row),
         state=parsed.state,

@@ -26,6 +26,7 @@ _ABOUT = {
     "changefeed-error-stuck-duration": "how long errors that may pass are tried again without progress before the changefeed has failed",
     "synced-status.synced-check-interval": "…/synced answers true if no rows came for longer than these seconds",
     "synced-status.checkpoint-interval": "… and if the checkpoint is behind the cluster by less than these seconds",
+    "performance-mode": "throughput: each batch is a Spark job; low-latency: Spark tasks stay from batch to batch, on this machine",
     "progress": "global: rows are delivered up to the resolved ts of the whole log; table: those of each log partition up to its own",
     "filter.rules": "which tables are delivered; the last rule that matches decides",
     "filter.ignore-txn-start-ts": "transactions and DDLs that are left out, by their start_ts",

@@ -45,7 +45,7 @@ _EMPTY_COUNTS = {"csv-quote", "csv-null"}
 """Parameters that may be set to an empty text. For others an empty text in the file means the default, as in TiCDC."""
 
 
-_MAY_CHANGE = {"canal", "changefeed_error_stuck_duration", "progress", "synced_status"}
+_MAY_CHANGE = {"canal", "changefeed_error_stuck_duration", "performance_mode", "progress", "synced_status"}
 """Keys that may change at any start, because they do not affect what is delivered."""
 
 
@@ -71,6 +71,11 @@ class ChangefeedConfig(ConfigSection):
     def by_table(self) -> bool:
         """Whether rows of each log partition are delivered up to its own head."""
         return self.progress == "table"
+
+    @property
+    def low_latency(self) -> bool:
+        """Whether tasks stay between batches."""
+        return self.performance_mode == "low-latency"
 
     def table_filter(self) -> TableFilter:
         """Return the filter of the tables that are delivered."""

@@ -22,6 +22,7 @@ from tidemill.rules.topics import TopicExpression
 
 DEFAULT_RULES = ("*.*",)
 PROGRESS = ("global", "table")
+PERFORMANCE_MODES = ("throughput", "low-latency")
 
 
 def kebab(name: str) -> str:
@@ -70,6 +71,12 @@ def _stuck_duration(text: str) -> str:
 def _progress(word: str) -> str:
     if word not in PROGRESS:
         raise ValueError(f"no such progress{did_you_mean(word, PROGRESS)}; there are {', '.join(PROGRESS)}")
+    return word
+
+
+def _performance_mode(word: str) -> str:
+    if word not in PERFORMANCE_MODES:
+        raise ValueError(f"no such performance-mode{did_you_mean(word, PERFORMANCE_MODES)}; there are {', '.join(PERFORMANCE_MODES)}")
     return word
 
 
@@ -343,6 +350,7 @@ class ConfigSection(Section):
     ignore_ineligible_table: bool = False
     changefeed_error_stuck_duration: Annotated[str, AfterValidator(_stuck_duration)] = "30m"
     progress: Annotated[str, AfterValidator(_progress)] = "global"
+    performance_mode: Annotated[str, AfterValidator(_performance_mode)] = "throughput"
     bdr_mode: bool = False
     enable_sync_point: bool | None = None
     sync_point_interval: str | None = None

@@ -20,7 +20,6 @@ scheduling-task-count-per-node enable-splittable-check force-split balance-score
 
 IGNORED: dict[str, str] = {
     "memory-quota": _LOG,
-    "performance-mode": "--trigger-ms decides between latency and throughput",
     "check-gc-safe-point": "start-ts is always checked against GC and against the change log",
     "enable-table-monitor": "tidemill run writes what it does to status.json and /metrics",
     "active-active-progress-interval": "there is no active-active mode",

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tidemill.delivery.machine.failures import JobLost
+from tidemill.delivery.task import run as task
 from tidemill.delivery.work_item import TaskResult, WorkItem
 from tidemill.spark import jobs
 
 Job = Callable[[Iterable[WorkItem]], Iterator[TaskResult]]
+Work = Callable[[WorkItem], TaskResult]
 
 
 def once(flag: Path) -> bool:
@@ -55,6 +57,51 @@ def late(folder: str) -> Job:
             (place / "second try").touch()
 
     return run
+
+
+def dying_item(folder: str) -> Work:
+    """The first worker that has run an item is killed before it answers."""
+
+    def work(item: WorkItem) -> TaskResult:
+        result = task.run(item)
+        if once(Path(folder) / "died"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return work
+
+
+def failing_item(folder: str) -> Work:
+    """The first item ends its task with an error that is not Tidemill's."""
+
+    def work(item: WorkItem) -> TaskResult:
+        if once(Path(folder) / "failed"):
+            raise RuntimeError("the first item fails")
+        return task.run(item)
+
+    return work
+
+
+def late_item(folder: str) -> Work:
+    """As `late`."""
+
+    def work(item: WorkItem) -> TaskResult:
+        place = Path(folder)
+        if item.number == 0 and once(place / "failed"):
+            raise RuntimeError("the first item fails")
+        if item.number == 1 and once(place / "late"):
+            deadline = time.monotonic() + 20
+            while not (place / "second try").exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            result = task.run(item)
+            (place / "outcome").write_text(str(result))
+            return result
+        result = task.run(item)
+        if (place / "failed").exists():
+            (place / "second try").touch()
+        return result
+
+    return work
 
 
 class FaultyRunner(jobs.SparkRunner):

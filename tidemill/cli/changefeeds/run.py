@@ -198,7 +198,9 @@ def command(
     ] = None,
     control_addr: shared.ControlAddrOption = None,
     spark_conf: shared.SparkConfOption = None,
-    trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
+    trigger_ms: Annotated[
+        int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000; 400 with low-latency).")
+    ] = None,
     skip_row: shared.SkipRowOption = None,
     retry: Annotated[
         str | None,

@@ -11,6 +11,7 @@ from tidemill.binlog.drainer.catching_up import catch_up, catch_up_without_pumps
 from tidemill.binlog.drainer.entries import Delivery, Reading
 from tidemill.binlog.drainer.outlets import open_outlet
 from tidemill.binlog.drainer.picking.picking import Picking, Tables
+from tidemill.binlog.drainer.rows.messages import is_written_whole
 from tidemill.binlog.drainer.rows.reading import BatchReading, Delivered, Way
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
@@ -104,7 +105,7 @@ class Forms:
         return await Schemas.at(pd, ts, waits, version)
 
     def reading(self, schemas: Schemas) -> Reads[Delivered]:
-        """Read rows by the versions of their tables, without what is filtered: for a database in batches, else row by row."""
+        """Read rows by the versions of their tables, without what is filtered: in batches where they can be."""
         settings = self._settings
         tables, left_out = Tables(settings), frozenset(settings.ignore_txn_commit_ts)
         row_by_row = Reading(schemas, tables, left_out)
@@ -117,7 +118,9 @@ class Forms:
                 return Way.LEFT_OUT
             return Way.ROW_BY_ROW if picking.looks_at_rows(schema, table) else Way.BATCHES
 
-        return BatchReading(schemas, way_of, left_out, row_by_row)
+        if settings.db_type in DATABASES:
+            return BatchReading(schemas, way_of, left_out, row_by_row)
+        return BatchReading(schemas, way_of, left_out, row_by_row, is_written_whole, in_order=True)
 
 
 _READ_OTHERWISE = ("sql_mode", "names", "character_set", "collation")
@@ -125,8 +128,10 @@ _READ_OTHERWISE = ("sql_mode", "names", "character_set", "collation")
 
 
 def takes_batches(settings: DrainerSettings) -> bool:
-    """Whether rows may come in batches. A relay log has whole transactions, row by row. Text in batches is quoted, with escapes."""
-    if settings.db_type not in DATABASES or settings.relay_dir:
+    """Whether rows may come in batches. A relay log has whole transactions, row by row. Text for a database is quoted, with escapes."""
+    if settings.db_type not in DATABASES:
+        return True
+    if settings.relay_dir:
         return False
     set_too = any(name.lower().startswith(_READ_OTHERWISE) for name, _ in settings.to.params)
     return not set_too and "NO_BACKSLASH_ESCAPES" not in settings.sql_mode.upper()

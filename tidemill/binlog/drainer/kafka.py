@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 from typing import Any
 
+from tidemill.binlog.drainer.rows.messages import Form, MessageEncoding
+from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.settings import Downstream
 from tidemill.binlog.outputs import slave
-from tidemill.binlog.outputs.transactions import Entry
+from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
 from tidemill.errors import ConfigError, MessageTooLarge, SinkError, SinkUnavailable
 from tidemill.extras import extra
 from tidemill.tso import describe
@@ -30,6 +32,7 @@ class KafkaOutlet:
             raise ConfigError("kafka-addrs of [syncer.to] names no broker")
         self._topic = to.topic_name or f"{cluster_id}_obinlog"
         self._zone, self._failed = zone, ""
+        self._encoding = MessageEncoding(Form.KAFKA, zone)
         options: dict[str, Any] = {
             "bootstrap.servers": to.kafka_addrs,
             "client.id": to.kafka_client_id or "tidemill-drainer",
@@ -46,8 +49,16 @@ class KafkaOutlet:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Hand the messages to the producer. Raises MessageTooLarge, SinkError."""
-        for entry in entries:
-            value = slave.encode(entry, self._zone)
+        self._produce(slave.encode(entry, self._zone) for entry in entries)
+        if any(isinstance(entry, DdlBinlog) for entry in entries):
+            self._encoding.forget()
+
+    def write_rows(self, rows: Rows) -> None:
+        """Hand a message for each transaction to the producer. Raises MessageTooLarge, SinkError, MalformedRow."""
+        self._produce(self._encoding.payloads(rows))
+
+    def _produce(self, values: Iterable[bytes]) -> None:
+        for value in values:
             while True:
                 try:
                     self._producer.produce(self._topic, value, partition=0, on_delivery=self._delivered)
@@ -55,15 +66,15 @@ class KafkaOutlet:
                 except BufferError:
                     self._producer.poll(1.0)
                 except KafkaException as error:
-                    raise self._refused(error, entry, len(value)) from None
+                    raise self._refused(error, value) from None
                 self._check()
         self._producer.poll(0)
         self._check()
 
-    def _refused(self, error: KafkaException, entry: Entry, size: int) -> SinkError:
+    def _refused(self, error: KafkaException, value: bytes) -> SinkError:
         if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return MessageTooLarge(
-                f"the transaction at {describe(entry.commit_ts)} makes a message of {size} bytes",
+                f"the transaction at {describe(slave.commit_ts_of(value))} makes a message of {len(value)} bytes",
                 hint="Raise kafka-max-message-size and the topic's max.message.bytes, or leave it out with ignore-txn-commit-ts.",
             )
         return SinkError(f"kafka topic {self._topic}: {error}")

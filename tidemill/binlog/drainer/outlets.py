@@ -16,11 +16,12 @@ from tidemill.binlog.drainer.mysql import MysqlOutlet
 from tidemill.binlog.drainer.picking.picking import Picking
 from tidemill.binlog.drainer.records.files import RecordFiles
 from tidemill.binlog.drainer.records.relay import RelayLog
+from tidemill.binlog.drainer.rows.messages import Form, MessageEncoding
 from tidemill.binlog.drainer.rows.reading import Delivered, Rows
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.drainer.settings import DATABASES, DrainerSettings
 from tidemill.binlog.outputs import pb
-from tidemill.binlog.outputs.transactions import Entry
+from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
 from tidemill.config.database import MysqlOptions
 
 
@@ -60,12 +61,13 @@ class Places(Protocol):
 class Outlet:
     """A downstream, and how far it is. Safe for threads: a Drainer that is asked to end while entries are written waits for them."""
 
-    def __init__(self, writing: Writing, places: Places, picking: Picking, rows: TakesRows | None = None) -> None:
-        """`rows`: `writing`, if it takes rows."""
-        self._writing, self._places, self._picking, self._rows = writing, places, picking, rows
+    def __init__(
+        self, writing: Writing, places: Places, picking: Picking, rows: TakesRows | None = None, *, is_behind: bool = False
+    ) -> None:
+        """`rows`: `writing`, if it takes rows; `is_behind`: these are downstream when the next ones are taken."""
+        self._writing, self._places, self._picking, self._rows, self.is_behind = writing, places, picking, rows, is_behind
         self._turn = threading.Lock()
         self.load = places.load
-        self.is_behind = rows is not None
 
     def write(self, entries: Sequence[Delivered]) -> None:
         """Take what is delivered; entries that are left out are passed over. Raises SinkError, MalformedRow, OSError."""
@@ -88,7 +90,7 @@ class Outlet:
             entries = [one for one in map(self._picking.picked, entries) if one is not None]
         if entries:
             self._writing.write(entries)
-        elif self._rows is not None:
+        elif self._rows is not None and self.is_behind:
             self._rows.flush()  # `write` promises that earlier rows are downstream, and no entry is left whose write would see to it
 
     def flush(self) -> None:
@@ -112,10 +114,17 @@ class FileOutlet:
 
     def __init__(self, folder: Path, zone: tzinfo) -> None:
         self._files, self._zone = RecordFiles(folder), zone
+        self._encoding = MessageEncoding(Form.FILE, zone)
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Append each as a record."""
         self._files.append(*(pb.encode(entry, self._zone) for entry in entries))
+        if any(isinstance(entry, DdlBinlog) for entry in entries):
+            self._encoding.forget()
+
+    def write_rows(self, rows: Rows) -> None:
+        """Append each transaction as a record."""
+        self._files.append(*self._encoding.payloads(rows))
 
     def flush(self) -> None:
         """Sync the file."""
@@ -153,7 +162,7 @@ def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> Out
     picking = Picking(settings)
     if settings.db_type not in DATABASES:
         writing = KafkaOutlet(settings.to, cluster_id, zone) if settings.db_type == "kafka" else FileOutlet(_folder(settings), zone)
-        return Outlet(writing, open_places(settings, cluster_id, None), picking)
+        return Outlet(writing, open_places(settings, cluster_id, None), picking, writing)
     outlet = MysqlOutlet(settings)
     try:
         places = open_places(settings, cluster_id, outlet.database)
@@ -161,7 +170,7 @@ def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> Out
         outlet.close()
         raise
     if not settings.relay_dir:
-        return Outlet(outlet, places, picking, outlet)
+        return Outlet(outlet, places, picking, outlet, is_behind=True)
     relay = RelayLog(Path(settings.relay_dir), settings.relay_max_file_size, zone)
     return Outlet(RelayedOutlet(outlet, relay), places, picking)
 

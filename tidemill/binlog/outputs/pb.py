@@ -42,22 +42,35 @@ def _statement(entry: DdlBinlog) -> bytes:
     return (use + text).encode("utf-8", "surrogateescape")
 
 
+def event_head(version: TableVersion, kind: MutationType) -> bytes:
+    """Return what the Event of a row begins with, before its columns."""
+    schema, table = version.name
+    return pb.Event(schema_name=schema, table_name=table, tp=_KINDS[kind]).SerializePartialToString()
+
+
+def event(changes: TableChanges, row: RowChange, zone: tzinfo) -> bytes:
+    """Return the Event of a row. Raises MalformedRow."""
+    into = pb.Event(tp=_KINDS[row.kind])
+    _event(into, changes, row, zone)
+    return into.SerializeToString()
+
+
 def _event(into: pb.Event, changes: TableChanges, row: RowChange, zone: tzinfo) -> None:
     into.schema_name, into.table_name = changes.version.name
     cells = Cells(changes.version.info, zone)
     first = row.new if row.old is None else row.old
     assert first is not None
-    for column, described in _described(changes.version):
+    for column, before in described(changes.version):
         if row.old is not None and row.new is not None and column.is_virtual:
             continue  # an updated row does not have it
-        values = pb.Column(value=_datum(column, cells.of(column, first)))
+        values = pb.Column(value=datum(column, cells.of(column, first)))
         if row.old is not None and row.new is not None:
-            values.changed_value = _datum(column, cells.of(column, row.new))
-        into.row.append(described + values.SerializePartialToString())
+            values.changed_value = datum(column, cells.of(column, row.new))
+        into.row.append(before + values.SerializePartialToString())
 
 
 @lru_cache(KNOWN)
-def _described(version: TableVersion) -> tuple[tuple[ColumnInfo, bytes], ...]:
+def described(version: TableVersion) -> tuple[tuple[ColumnInfo, bytes], ...]:
     """Return the columns of a table, each with the bytes that its values follow: a message of protobuf may be written in parts."""
     return tuple(
         (column, pb.Column(name=column.name, tp=bytes([column.tp]), mysql_type=type_name(column)).SerializePartialToString())
@@ -65,7 +78,8 @@ def _described(version: TableVersion) -> tuple[tuple[ColumnInfo, bytes], ...]:
     )
 
 
-def _datum(column: ColumnInfo, value: Cell) -> bytes:
+def datum(column: ColumnInfo, value: Cell) -> bytes:
+    """Return a value as it stands in a Column."""
     match value:
         case None:
             return encode_datum(Datum(DatumFlag.NULL, None))

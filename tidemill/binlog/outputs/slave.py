@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from tidemill.binlog.messages import MutationType
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges, Transaction
-from tidemill.binlog.rows import Cells, Image
+from tidemill.binlog.rows import Cells, Image, RowChange
 from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
@@ -27,6 +27,11 @@ def encode(entry: Entry, zone: tzinfo) -> bytes:
     if isinstance(entry, DdlBinlog):
         return _ddl(entry).SerializeToString()
     return _dml(entry, zone).SerializeToString()
+
+
+def commit_ts_of(message: bytes) -> int:
+    """Return the commit ts of a message that `encode` made."""
+    return pb.Binlog.FromString(message).commit_ts
 
 
 def _ddl(entry: DdlBinlog) -> pb.Binlog:
@@ -49,14 +54,45 @@ def _table(into: pb.Table, changes: TableChanges, zone: tzinfo) -> None:
     into.MergeFrom(described)
     cells = Cells(info, zone)
     for row in changes.rows:
-        mutation = into.mutations.add(type=_KINDS[row.kind])
-        if row.new is None:
-            assert row.old is not None
-            _row(mutation.row, info, cells, row.old)
-            continue
-        _row(mutation.row, info, cells, row.new)
-        if row.old is not None:
-            _row(mutation.change_row, info, cells, row.old)
+        _mutation(into.mutations.add(type=_KINDS[row.kind]), row, info, cells)
+
+
+def _mutation(into: pb.TableMutation, row: RowChange, info: TableInfo, cells: Cells) -> None:
+    if row.new is None:
+        assert row.old is not None
+        _row(into.row, info, cells, row.old)
+        return
+    _row(into.row, info, cells, row.new)
+    if row.old is not None:
+        _row(into.change_row, info, cells, row.old)
+
+
+def mutation_head(kind: MutationType) -> bytes:
+    """Return what the TableMutation of a row begins with, before its rows."""
+    return pb.TableMutation(type=_KINDS[kind]).SerializePartialToString()
+
+
+def mutation(version: TableVersion, row: RowChange, zone: tzinfo) -> bytes:
+    """Return the TableMutation of a row. Raises MalformedRow."""
+    into = pb.TableMutation(type=_KINDS[row.kind])
+    _mutation(into, row, version.info, Cells(version.info, zone))
+    return into.SerializeToString()
+
+
+def around(version: TableVersion) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the mutations of a Table."""
+    before, behind = pb.Table(), pb.Table()
+    before.CopyFrom(_described(version))
+    behind.unique_keys.extend(before.unique_keys)
+    before.ClearField("unique_keys")
+    return before.SerializeToString(), behind.SerializeToString()
+
+
+def column(info: ColumnInfo, value: Cell) -> bytes:
+    """Return the content of a Column. Raises OverflowError for a BIT that has more bits than its type."""
+    into = pb.Column()
+    _value(into, info, value)
+    return into.SerializeToString()
 
 
 @lru_cache(KNOWN)

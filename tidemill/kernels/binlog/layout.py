@@ -53,13 +53,35 @@ S_COMMIT, S_START, S_PHYSICAL, S_KEY, S_NEW, S_OLD, S_KEY_LEN, S_NEW_LEN, S_OLD_
 S_SIZE = STEP.itemsize
 
 # Words of `records`: the next head; steps so far; bytes of keys so far; records so far (places of steps in `order`); of UNKNOWN_TABLE and
-# NEWER_SCHEMA, its id; the last mark in `seen`; the schema version of the transaction.
-(W_HEAD, W_STEPS, W_KEYS, W_ORDER, W_TABLE, W_MARK, W_VERSION) = range(7)
+# NEWER_SCHEMA, its id; the last mark in `seen`; the schema version of the transaction; 1: every change in the order of
+# the statements, 0: what a transaction left of each record, by its key.
+(W_HEAD, W_STEPS, W_KEYS, W_ORDER, W_TABLE, W_MARK, W_VERSION, W_IN_ORDER) = range(8)
 W_WORDS = 8
 
 DONE, GROW, UNKNOWN_TABLE, TWIN, NEWER_SCHEMA = range(5)
 """What `records` returns: all heads are read; there is no room for the steps of the next one; it has a table that is not in the array; it
 is for the reference; its schema version is above that of one of its tables."""
+
+# Words (int32) of a column in the Drainer's messages. (offset, length) pairs point into the table's pool. C_HOW: HOW_…; C_STORED: its
+# `ValueOp`; C_WIDTH: bytes of a BIT; C_TAG: of its bytes in a Kafka message; C_PREFIX: what stands before its value in a file; C_NULL and
+# C_ABSENT: the whole value where it is NULL, or older than the column (length -1: for the reference).
+C_SLOT, C_HOW, C_STORED, C_FSP, C_WIDTH, C_TAG, C_PREFIX, C_PREFIX_LEN, C_NULL, C_NULL_LEN, C_ABSENT, C_ABSENT_LEN = range(12)
+COLUMN_WORDS = 16
+COLUMN_BYTES = 4 * COLUMN_WORDS
+HOW_SIGNED, HOW_UNSIGNED, HOW_FLOAT, HOW_BYTES, HOW_TEXT, HOW_BIT, HOW_YEAR = range(7)
+
+# Words (int64) of a table in the Drainer's messages. X_HEADS: (offset, length) of what a row begins with, of an insert, an update, a
+# delete; X_FIXED, X_ROOM: most bytes of a row apart from its values, and most that a stored byte becomes.
+X_COLUMNS, X_COUNT, X_POOL, X_FIXED, X_ROOM = range(5)
+X_HEADS = 5
+X_WORDS = 12
+X_BYTES = 8 * X_WORDS
+
+# Words (int64) of `messages`: its buffer; where each row ends in it; READY: what the reference made of the row at which the call begins,
+# length -1: nothing; FORM: FILE or KAFKA.
+M_OUTCOME, M_OUT, M_OUT_SIZE, M_OUT_USED, M_ENDS, M_READY, M_READY_LEN, M_FORM = range(8)
+M_WORDS = 8
+FILE, KAFKA = range(2)
 
 SEEN = 4096
 """Column ids from -1 to SEEN - 2 are read here; rows with others are for the reference."""

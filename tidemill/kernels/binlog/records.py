@@ -44,6 +44,7 @@ from tidemill.kernels.binlog.layout import (
     TWIN,
     UNKNOWN_TABLE,
     W_HEAD,
+    W_IN_ORDER,
     W_KEYS,
     W_MARK,
     W_ORDER,
@@ -340,6 +341,8 @@ def updated(table, parts, a, end, seen, places, words, step, keys, keys_end):
     if same_key(keys, old_len, new_key, new_len):
         put_step(step, keys, old_len, a, middle - a, middle, end - middle)
         return 1, old_len
+    if ld64(words + 8 * W_IN_ORDER):  # two records, but one change
+        return -1, 0
     put_step(step, keys, old_len, a, middle - a, 0, -1)
     put_step(step + S_SIZE, new_key, new_len, 0, -1, middle, end - middle)
     return 2, old_len + new_len
@@ -565,7 +568,12 @@ def records(heads, count, tables, tables_count, parts, seen, steps, steps_cap, k
             st64(words + 8 * W_KEYS, used)
             return code
         kept = ld64(words + 8 * W_ORDER)
-        added = settle(steps, first, ld64(words + 8 * W_STEPS) - first, order + 8 * kept, order + 8 * steps_cap)
+        added = ld64(words + 8 * W_STEPS) - first
+        if ld64(words + 8 * W_IN_ORDER):
+            for i in range(added):
+                st64(order + 8 * (kept + i), first + i)
+        else:
+            added = settle(steps, first, added, order + 8 * kept, order + 8 * steps_cap)
         st64(words + 8 * W_ORDER, kept + added)
         st64(words + 8 * W_HEAD, at + 1)
     return DONE

@@ -115,7 +115,7 @@ def test_tables_whose_rows_a_batch_does_not_tell_apart() -> None:
     [
         ({}, True),
         ({"db_type": "tidb"}, True),
-        ({"db_type": "kafka"}, False),
+        ({"db_type": "kafka", "sql_mode": "no_backslash_escapes"}, True),
         ({"relay_dir": "/relay"}, False),
         ({"sql_mode": "ANSI_QUOTES"}, True),
         ({"sql_mode": "no_backslash_escapes"}, False),

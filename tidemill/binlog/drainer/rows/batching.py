@@ -134,12 +134,14 @@ class _Room:
 
 
 class Batcher:
-    """Reads transactions; uses its memory again."""
+    """Reads transactions; uses its memory again. `in_order`: every change, in the order of the statements, and not what a transaction left
+    of each record, by its key."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_order: bool = False) -> None:
         self._room = _Room()
         self._seen: Array = np.zeros(2 * L.SEEN, np.int64)
         self._words: Array = np.zeros(L.W_WORDS, np.int64)
+        self._words[L.W_IN_ORDER] = in_order
 
     def read(self, binlogs: Binlogs, begin: int, tables: KnownTables, layout: Layout) -> Batched:
         """Read transactions from place `begin` on; none of them may be a DDL."""

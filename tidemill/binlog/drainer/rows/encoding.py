@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from tidemill.binlog.drainer.rows.reading import Rows
+from tidemill.binlog.drainer.rows.views import described, numbers
 from tidemill.kernels.flow.arrange import arrange, split
 from tidemill.kernels.flow.changes import ColumnChange
 from tidemill.kernels.routing.identity import unique_slots
@@ -18,14 +18,13 @@ from tidemill.kernels.sql import SqlRowEncoder, SqlRows
 from tidemill.protocols.options import EncodingOptions
 from tidemill.protocols.sql.keys import always_split
 from tidemill.protocols.sql.literals import SqlTable
-from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
+from tidemill.records import ROW
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
 CHUNK = 4096
 """Rows that are encoded at once: as many as stay in the processor's cache."""
 
 _OPTIONS = EncodingOptions(protocol=None, as_sql=True)
-_IMAGES = (("key", "key", "key_len"), ("value", "value", "value_len"), ("old_value", "old_value", "old_len"))
 
 ColumnsOf = Callable[[str, str], Collection[str] | None]
 """The columns that a table downstream has; None: all that it has upstream."""
@@ -54,11 +53,7 @@ class RowEncoding:
         An update that changes a unique key is a delete and an insert. Each chunk is valid until the next one. Raises MalformedRow.
         """
         places = self._places(rows)
-        raw: RowArray = np.zeros(sum(batch.num_rows for batch in rows.batches), ROW)  # np.concatenate would drop the holes of ROW
-        at = 0
-        for batch in rows.batches:
-            _describe(raw[at : at + batch.num_rows], batch, places)
-            at += batch.num_rows
+        raw = described(rows.batches, places)
         made = self._ready()
         arranged = _arranged(raw, made.splits.changed(raw))
         for begin in range(0, len(arranged), CHUNK):
@@ -68,7 +63,7 @@ class RowEncoding:
     def _places(self, rows: Rows) -> dict[int, int]:
         """Return the number of each table that has rows, by its id in the batches."""
         for batch in rows.batches:
-            for number in np.unique(_numbers(batch, "table_id")).tolist():
+            for number in np.unique(numbers(batch, "table_id")).tolist():
                 version = rows.tables[number]
                 known = self._used.get(number)
                 if known is None or known[0] is not version:
@@ -97,26 +92,6 @@ def _split_slots(program: TableProgram, table: SqlTable) -> list[int]:
     if not table.has_key or always_split(program.info):
         return sorted(program.slots.values())
     return sorted(unique_slots(program))
-
-
-def _numbers(batch: pa.RecordBatch, name: str) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = batch.column(name).to_numpy(zero_copy_only=True)
-    return found
-
-
-def _describe(rows: RowArray, batch: pa.RecordBatch, places: dict[int, int]) -> None:
-    """Fill in the ROW records of a batch, which they point into."""
-    rows["commit_ts"], rows["start_ts"] = _numbers(batch, "commit_ts"), _numbers(batch, "start_ts")
-    for name, begin, length in _IMAGES:
-        column = batch.column(name)
-        _, offsets, data = column.buffers()
-        edges = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-        rows[begin] = (edges[:-1] + (data.address if data is not None else 0)).astype(np.uint64)
-        rows[length] = np.where(column.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), -1)
-    ids = _numbers(batch, "table_id")
-    for number in np.unique(ids).tolist():
-        rows["table"][ids == number] = places[number]
-    rows["kind"] = np.where(rows["value_len"] < 0, KIND_DELETE, np.where(rows["old_len"] < 0, KIND_INSERT, KIND_UPDATE))
 
 
 def _arranged(rows: RowArray, changed: np.ndarray[Any, Any]) -> RowArray:

@@ -1,11 +1,12 @@
-"""Binlogs in commit order → what a database is given: rows in batches, DDLs, and whole transactions where kernels do not read them.
+"""Binlogs in commit order → what is delivered: rows in batches, DDLs, and whole transactions where kernels do not read them.
 
 Row by row (`tidemill.binlog.drainer.entries`, which is also the reference) are read
 
 - tables that an event rule is about: what it leaves out are single statements, and batches have what a transaction left of a row;
 - the marks of loopback control;
-- tables without a key that have columns by whose text no row is found, or partitions, in which row ids may come twice; tables whose key
-  has a generated column, of which binlogs do not always have the value;
+- for a database, tables without a key that have columns by whose text no row is found, or partitions, in which row ids may come twice;
+  tables whose key has a generated column, of which binlogs do not always have the value;
+- for messages, tables with generated columns;
 - rows that the kernels do not read.
 """
 
@@ -47,7 +48,10 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """RAW_CHANGE batches of whole transactions, in commit order. `commit_ts`: of the last one. `tables`: by table id in the batches."""
+    """RAW_CHANGE batches of whole transactions, in commit order. `commit_ts`: of the last one. `tables`: by table id in the batches.
+
+    For a database the changes of a transaction are in the order of RAW_CHANGE; for messages in that of its statements.
+    """
 
     commit_ts: int
     batches: tuple[pa.RecordBatch, ...]
@@ -74,12 +78,16 @@ def is_told_apart(info: TableInfo) -> bool:
 
 class BatchReading:
     """`way_of`: how the rows of a table are read, by its schema and name. `left_out`: commit ts of transactions that are not delivered.
-    `row_by_row` reads what batches do not have, and DDLs."""
+    `row_by_row` reads what batches do not have, and DDLs. `in_batches`: whether batches have what is needed of a table. `in_order`: every
+    change, in the order of the statements."""
 
-    def __init__(self, schemas: Schemas, way_of: Callable[[str, str], Way], left_out: frozenset[int], row_by_row: Reading) -> None:
-        self._schemas, self._way_of, self._row_by_row = schemas, way_of, row_by_row
+    def __init__(
+        self, schemas: Schemas, way_of: Callable[[str, str], Way], left_out: frozenset[int], row_by_row: Reading,
+        in_batches: Callable[[TableInfo], bool] = is_told_apart, *, in_order: bool = False,
+    ) -> None:  # fmt: skip
+        self._schemas, self._way_of, self._row_by_row, self._in_batches = schemas, way_of, row_by_row, in_batches
         self._left_out = np.array(sorted(left_out), np.int64)
-        self._known, self._batcher = KnownTables(), Batcher()
+        self._known, self._batcher = KnownTables(), Batcher(in_order=in_order)
         self._versions: dict[int, TableVersion] = {}
 
     async def read(self, binlogs: Binlogs) -> Delivery[Delivered]:
@@ -145,7 +153,7 @@ class BatchReading:
         way = Way.LEFT_OUT if version is None else self._way_of(*version.name)
         if version is None or way is Way.LEFT_OUT:
             self._known.add(KnownTable.left_out(table_id))
-        elif way is Way.ROW_BY_ROW or not is_told_apart(version.info):
+        elif way is Way.ROW_BY_ROW or not self._in_batches(version.info):
             self._known.add(KnownTable.row_by_row(table_id))
         else:
             known = KnownTable.of(table_id, version.info, self._schemas.settled(table_id))

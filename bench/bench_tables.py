@@ -34,7 +34,7 @@ from tests.support.schema.many_tables import create_tables, load_tables
 from tidemill.playground.server import Playground
 
 PATIENCE_S = 1800.0
-FRESH_S = 10.0  # a log that is no further behind is up to date
+FRESH_S = 10.0  # a log that is at most this far behind is up to date
 STALL = re.compile(r"stood still for (\d+) ms")
 
 

@@ -101,7 +101,7 @@ def test_a_new_column(target: Target) -> None:
 
 
 def test_faults(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'upsert' is no _change_type\n +There are insert"):
+    with pytest.raises(ConfigError, match=r"'upsert' is not a _change_type\n +There are insert"):
         last_changes(changes((1, "a", "upsert", 5)), ["id"])
     with pytest.raises((ConfigError, SinkError), match="kafka"):
         Target("kafka://h:1/t", "a", "b", ("id",)).open()

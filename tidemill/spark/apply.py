@@ -135,7 +135,7 @@ def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
     kinds = changes[_TYPE]
     for kind in pc.unique(kinds).to_pylist():
         if kind not in GONE + THERE:
-            raise ConfigError(f"apply_changes: {kind!r} is no _change_type", hint=f"There are {', '.join(THERE + GONE)}.")
+            raise ConfigError(f"apply_changes: {kind!r} is not a _change_type", hint=f"There are {', '.join(THERE + GONE)}.")
     gone = pc.is_in(kinds, pa.array(GONE)).cast(pa.int8())
     ordered = changes.append_column(OP, gone).sort_by([(_TS, "ascending"), (OP, "descending")])
     return last_of_each(ordered.drop_columns([name for name in META.names if name in changes.column_names]), keys)

@@ -21,6 +21,8 @@ from tidemill.tidb.schema.tracking.catalog import Catalog
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.wire import pump_pb2
 
+EVERY_TABLE = Filter(IGNORED_SCHEMAS, (), (), ())
+
 
 class RecordedSchemas(Schemas):
     """Has its jobs from the recorded history, and no TiKV to look into."""
@@ -76,11 +78,11 @@ def recorded() -> list[Line]:
         if answers and None not in answers:
             binlogs = tuple(read_binlog(pump_pb2.PullBinlogResp.FromString(a).entity.payload) for a in answers if a is not None)
             outputs = {name: _outputs(line["drainer"][name]) for name in ("file", "kafka")}
-            found.append(Line(line["case"], binlogs, outputs, _statements(line["drainer"]["mysql_safe_mode"])))
+            found.append(Line(line["case"], binlogs, outputs, statements_of(line["drainer"]["mysql_safe_mode"])))
     return found
 
 
-def _statements(recorded: list[Any] | None) -> tuple[bytes, ...] | None:
+def statements_of(recorded: list[Any] | None) -> tuple[bytes, ...] | None:
     if recorded is None:
         return None
     found = [one.encode() if isinstance(one, str) else base64.b64decode(one["b64"]) if "b64" in one else _bytes(one) for one in recorded]
@@ -105,12 +107,12 @@ def with_fillers(binlogs: list[Binlog], jobs: dict[int, bytes]) -> list[Binlog]:
     return sorted(binlogs + fillers, key=lambda one: one.commit_ts)
 
 
-async def drained(cases: list[Line], *, fillers_too: bool = False) -> dict[int, Entry]:
+async def drained(cases: list[Line], *, fillers_too: bool = False, tables: Filter = EVERY_TABLE) -> dict[int, Entry]:
     """What a Drainer makes of all cases, by commit ts. `fillers_too`: also of the DDLs that no case has."""
     jobs = history()
     own = [binlog for case in cases for binlog in case.binlogs]
     fillers = _fillers({binlog.ddl_job_id for binlog in own}, jobs)
-    reading = Reading(RecordedSchemas(jobs), Filter(IGNORED_SCHEMAS, (), (), ()), frozenset())
+    reading = Reading(RecordedSchemas(jobs), tables, frozenset())
     found: dict[int, Entry] = {}
     for binlog in sorted(own + fillers, key=lambda one: one.commit_ts):
         entry = await reading.entry(binlog)

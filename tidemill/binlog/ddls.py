@@ -48,9 +48,14 @@ def has_no_effect(query: str, schema_state: int) -> bool:
     return schema_state == SchemaState.DELETE_ONLY or query.lower().startswith("select setval")
 
 
+def took_effect(job: DdlJob) -> bool:
+    """Whether a job changed the schema. A job that failed may have been filed with no schema version, whatever its state."""
+    return job.is_done and job.schema_version > 0
+
+
 def is_delivered(job: DdlJob) -> bool:
     """Whether a job's DDL goes downstream: it was done, and concerns more than the upstream cluster itself."""
-    return job.is_done and job.action not in NOT_DELIVERED
+    return took_effect(job) and job.action not in NOT_DELIVERED
 
 
 def ddl_of(job: DdlJob, query: str, schema: str, table: str) -> Ddl:

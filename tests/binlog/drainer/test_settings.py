@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.binlog.drainer.kafka import producer_options
 from tidemill.binlog.drainer.picking.rules import Rule
 from tidemill.binlog.drainer.settings import Checkpoint, DrainerSettings, read_file
 from tidemill.binlog.filters import TableName
@@ -64,6 +65,27 @@ def test_event_rules_are_read_with_the_tables_that_they_are_of(tmp_path: Path) -
     assert found.rules == (Rule("gold7", "*", frozenset({"update", "drop table"}), ("^ALTER TABLE .* SHARD",)),)
 
 
+def test_tls_and_a_login_at_kafka_are_read_and_not_shown(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        '[syncer.to]\nkafka-addrs = "a:1,b:2"\nenable-tls = true\nca = "ca.pem"\ncert = "c.pem"\nkey = "k.pem"\n'
+        'sasl-mechanism = "SCRAM-SHA-512"\nsasl-user = "zq7ann"\nsasl-password = "zq7secret"\n',
+    )
+    options = producer_options(found.to)
+    assert {name: value for name, value in options.items() if name.startswith(("s", "bootstrap"))} == {
+        "bootstrap.servers": "a:1,b:2",
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": "ca.pem",
+        "ssl.certificate.location": "c.pem",
+        "ssl.key.location": "k.pem",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "zq7ann",
+        "sasl.password": "zq7secret",
+    }
+    assert "zq7" not in repr(found)
+    assert producer_options(settings(tmp_path, '[syncer.to]\nkafka-addrs = "a:1"\n').to)["security.protocol"] == "plaintext"
+
+
 @pytest.mark.parametrize("place", ["syncer.to", "syncer.to.checkpoint"])
 def test_an_encrypted_password_is_decrypted_by_the_environments_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("BINLOG_SECRET_KEY", KEY)
@@ -109,6 +131,9 @@ def test_keys_that_cannot_be_followed_stop_the_start(tmp_path: Path, text: str) 
     [
         ("[syncer]\nworker-count = 0", "worker-count"),
         ("[syncer.to]\nsync-mode = 3", "sync-mode"),
+        ('[syncer.to]\nsasl-mechanism = "gssapi"', "gssapi"),
+        ('[syncer.to]\nsasl-user = "zq7ann"', "belong together"),
+        ('[syncer.to]\nca = "ca.pem"', "enable-tls"),
         ('[syncer.to.checkpoint]\ntype = "oracle"', "oracle"),
         ('[syncer]\ndb-type = "file"\n[syncer.to.checkpoint]\ntype = "mysql"', "needs a host"),
     ],

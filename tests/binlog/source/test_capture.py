@@ -32,6 +32,7 @@ from tidemill.tidb import keys
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.reader import RowReader
+from tidemill.tidb.schema.codes import Action
 
 AGE_MS = 100 * 365 * 24 * 3_600_000
 """Recorded binlogs are old: they have to stay in the log."""
@@ -124,6 +125,34 @@ def test_a_table_that_no_ddl_told_of_is_described_before_its_rows(tmp_path: Path
     schemas = load_history(LogReader(tmp_path / "log"))
     found = [(row["commit_ts"] - BEGIN, schemas.snapshot(row["commit_ts"] - 1).by_physical[60].table) for row in rows_of(tmp_path)]
     assert found == [(20, "u"), (30, "u")]
+    assert verify(str(tmp_path / "log")).is_whole
+
+
+def test_a_database_that_comes_back_is_in_the_log_with_its_tables(tmp_path: Path) -> None:
+    """The job of FLASHBACK DATABASE names no tables."""
+    info = {"id": 7, "db_name": {"O": "back", "L": "back"}, "charset": "utf8mb4", "collate": "utf8mb4_bin", "state": 5}
+    query = "FLASHBACK DATABASE back"
+    job = {
+        "id": 20, "type": int(Action.RECOVER_SCHEMA), "state": 6, "schema_id": 7, "schema_name": "back", "query": query,
+        "binlog": {"SchemaVersion": 20, "DBInfo": info, "FinishedTS": BEGIN + 19},
+    }  # fmt: skip
+    pairs = (
+        (keys.db_key(7), info),
+        (keys.table_key(7, 70), {**TABLE, "id": 70}),
+        (keys.meta_hash_field(keys.DDL_JOB_HISTORY, (20).to_bytes(8, "big")), job),
+    )
+    meta = [json.dumps({"key_hex": key.hex(), "value_text": json.dumps(value), "commit_ts": BEGIN + 19}) for key, value in pairs]
+    ddl = Binlog(BinlogType.COMMIT, BEGIN + 19, BEGIN + 20, b"m", b"", query.encode(), 20)
+
+    async def test(w: PumpWorld) -> None:
+        await w.pump("p1", inserted(BEGIN + 10, 1), ddl, inserted(BEGIN + 30, 2, table_id=70), fake(BEGIN + 50))
+        async with running(capture(w)) as made:
+            await until(lambda: made.outlet is not None and made.outlet.resolved_ts == BEGIN + 50)
+
+    run(test, tmp_path, [*kv(), *meta])
+    schemas = load_history(LogReader(tmp_path / "log"))
+    assert schemas.snapshot(BEGIN + 29).by_physical[70].name == ("back", "t")
+    assert [row["commit_ts"] - BEGIN for row in rows_of(tmp_path)] == [10, 30]
     assert verify(str(tmp_path / "log")).is_whole
 
 

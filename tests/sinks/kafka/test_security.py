@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -22,6 +24,10 @@ from confluent_kafka.admin import (
 
 from tests.support.delivery.messages import context, messages_of
 from tests.support.servers.kafka import new_topic_name, read_topic
+from tidemill.binlog.ddls import Ddl
+from tidemill.binlog.drainer.kafka import KafkaOutlet
+from tidemill.binlog.drainer.settings import Downstream
+from tidemill.binlog.outputs.transactions import DdlBinlog
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError
 from tidemill.playground.programs.kafka_broker import KafkaBroker
@@ -29,6 +35,7 @@ from tidemill.process.ports import free_ports
 from tidemill.sinks.kafka import options
 from tidemill.sinks.kafka.task import KafkaTaskSink
 from tidemill.sinks.spec import open_driver_sink
+from tidemill.wire import slave_binlog_pb2
 
 pytestmark = pytest.mark.kafka
 
@@ -175,6 +182,23 @@ def test_scram(secured: Secured, mechanism: str) -> None:
     uri = f"kafka+ssl://{secured.sasl}/{topic}?protocol=open-protocol&partition-num=1&ca={secured.ca}&sasl-mechanism={mechanism}"
     deliver(f"{uri}&sasl-user=ann&sasl-password={_PASSWORD}", topic)
     assert [r.key for r in read_topic(secured.plain, topic)] == [b"row", b"resolved"]
+
+
+@pytest.mark.parametrize(("mechanism", "user"), [("plain", "bob"), ("scram-sha-512", "ann")])
+def test_the_drainer_of_binlogs_logs_in_too(secured: Secured, mechanism: str, user: str) -> None:
+    topic = new_topic_name("drainer")
+    admin = AdminClient({"bootstrap.servers": secured.plain})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    to = Downstream(
+        kafka_addrs=secured.sasl, topic_name=topic, enable_tls=True, ca=str(secured.ca), sasl_mechanism=mechanism, sasl_user=user,
+        sasl_password=_PASSWORD,
+    )  # fmt: skip
+    outlet = KafkaOutlet(to, 7, UTC)
+    outlet.write([DdlBinlog(9, Ddl("d", "", "CREATE DATABASE d", names_database=True))])
+    outlet.flush()
+    outlet.close()
+    (record,) = read_topic(secured.plain, topic)
+    assert slave_binlog_pb2.Binlog.FromString(record.value or b"").commit_ts == 9
 
 
 def test_scram_with_a_wrong_password(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:

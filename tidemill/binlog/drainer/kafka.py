@@ -11,8 +11,10 @@ from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.settings import Downstream
 from tidemill.binlog.outputs import slave
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
+from tidemill.config.uri import KafkaOptions, Sasl, Tls
 from tidemill.errors import ConfigError, MessageTooLarge, SinkError, SinkUnavailable
 from tidemill.extras import extra
+from tidemill.sinks.kafka.options import client_config
 from tidemill.tso import describe
 
 with extra("kafka"):
@@ -24,6 +26,21 @@ FLUSH_S = 30.0
 """Seconds without an acknowledgement after which the Drainer ends, as the real one does."""
 
 
+def producer_options(to: Downstream) -> dict[str, Any]:
+    """Return the client's settings: one order through retries, TLS and the login of [syncer.to]."""
+    tls = Tls(to.ca, to.cert, to.key) if to.enable_tls else None
+    sasl = Sasl(to.sasl_mechanism.upper(), to.sasl_user, to.sasl_password) if to.sasl_user else None
+    hosts = tuple(host.strip() for host in to.kafka_addrs.split(","))
+    return {
+        **client_config(KafkaOptions(hosts, client_id=to.kafka_client_id or "tidemill-drainer", tls=tls, sasl=sasl)),
+        "acks": "all",
+        "enable.idempotence": True,
+        "message.max.bytes": min(to.kafka_max_message_size, MOST_BYTES),
+        "queue.buffering.max.kbytes": 90 << 10,
+        "linger.ms": 5,
+    }
+
+
 class KafkaOutlet:
     """A producer whose messages keep their order through retries."""
 
@@ -33,17 +50,8 @@ class KafkaOutlet:
         self._topic = to.topic_name or f"{cluster_id}_obinlog"
         self._zone, self._failed = zone, ""
         self._encoding = MessageEncoding(Form.KAFKA, zone)
-        options: dict[str, Any] = {
-            "bootstrap.servers": to.kafka_addrs,
-            "client.id": to.kafka_client_id or "tidemill-drainer",
-            "acks": "all",
-            "enable.idempotence": True,
-            "message.max.bytes": min(to.kafka_max_message_size, MOST_BYTES),
-            "queue.buffering.max.kbytes": 90 << 10,
-            "linger.ms": 5,
-        }
         try:
-            self._producer = Producer(options)
+            self._producer = Producer(producer_options(to))
         except KafkaException as error:
             raise ConfigError(f"kafka: {error}") from None
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from tidemill.binlog.ddls import Ddl, ddl_of, has_no_effect, is_delivered
+from tidemill.binlog.ddls import Ddl, ddl_of, has_no_effect, is_delivered, took_effect
 from tidemill.binlog.drainer.rows.early import early_job
 from tidemill.binlog.messages import Binlog, BinlogType
 from tidemill.capture.meta import read_meta
@@ -19,7 +19,7 @@ from tidemill.tidb.schema.codes import Action, SchemaState
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.metakeys import Subject, name_of
 from tidemill.tidb.schema.model import DBInfo
-from tidemill.tidb.schema.tracking.catalog import Catalog
+from tidemill.tidb.schema.tracking.catalog import Catalog, Edits
 from tidemill.tidb.schema.tracking.effects import effects
 from tidemill.tidb.schema.tracking.history import read_catalog
 from tidemill.tidb.schema.tracking.statements import written
@@ -144,8 +144,10 @@ class Schemas:
             return None
         text = await self._job(binlog)
         job = DdlJob.parse(text)
-        if not job.is_done:
-            _log.info("DDL job %d was rolled back and is left out: %s", job.id, query)
+        if not took_effect(job):
+            _log.info(
+                "DDL job %d changed nothing (state %s, schema version %d) and is left out: %s", job.id, job.state, job.schema_version, query
+            )
             return None
         return text
 
@@ -158,7 +160,7 @@ class Schemas:
             return None
         self.changes += 1
         know_database(self._catalog, job)
-        changes = self._catalog.apply(effects(job, self._catalog), binlog.commit_ts)
+        changes = self._catalog.apply(edits_of(job, self._catalog), binlog.commit_ts)
         self._catalog.schema_version = max(self._catalog.schema_version, job.schema_version)
         self._asked.clear()
         self._settled.clear()
@@ -216,6 +218,16 @@ def know_database(catalog: Catalog, job: DdlJob) -> None:
         catalog.databases[job.schema_id] = DBInfo(job.schema_id, job.schema_name, "", "", SchemaState.PUBLIC)
 
 
+def edits_of(job: DdlJob, catalog: Catalog) -> Edits:
+    """Return what a done job does to the schema. FLASHBACK DATABASE names no tables: they are looked for in TiKV when their rows come."""
+    if job.action != Action.RECOVER_SCHEMA:
+        return effects(job, catalog)
+    edits = Edits()
+    if job.db_info is not None:
+        edits.databases[job.schema_id] = job.db_info
+    return edits
+
+
 def _take_back(catalog: Catalog, delivered: Catalog, ts: int) -> None:
     """Make tables that a DDL was changing at `ts` as they were before it, or after it where it was delivered before its binlog."""
     for table_id, version in delivered.tables.items():
@@ -236,11 +248,11 @@ async def _from_history(pd: PdClient, ts: int, version: int) -> Catalog:
         finished = int(job.binlog.get("FinishedTS") or 0)
         before = 0 < finished <= ts and (not version or job.schema_version <= version)  # a job is finished just before its binlog
         early = job.action == Action.MULTI_SCHEMA_CHANGE and 0 < job.schema_version == version
-        if job.is_done and (before or early):
+        if took_effect(job) and (before or early):
             jobs.append((finished, job))
     catalog = Catalog()
     for finished, job in sorted(jobs, key=lambda pair: (pair[1].schema_version, pair[0])):
         know_database(catalog, job)
-        catalog.apply(effects(job, catalog), finished)
+        catalog.apply(edits_of(job, catalog), finished)
         catalog.schema_version = max(catalog.schema_version, job.schema_version)
     return catalog

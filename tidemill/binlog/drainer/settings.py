@@ -18,6 +18,7 @@ DEFAULT_PORT = 8249
 DATABASES = ("mysql", "tidb")
 DB_TYPES = (*DATABASES, "file", "kafka")
 SYNC_MODES = (1, 2)
+SASL_MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """[syncer.to]. `params`: session variables and their values as SQL. `zone`: the value of time_zone, which counts for DDLs."""
+    """[syncer.to]. `params`: session variables and their values as SQL. `zone`: the value of time_zone, which counts for DDLs.
+
+    `enable_tls` to `sasl_password` are of the connection to Kafka, with TiCDC's words: the real Drainer has neither TLS nor a login there.
+    """
 
     dir: str = ""
     kafka_addrs: str = ""
@@ -44,6 +48,13 @@ class Downstream:
     kafka_max_messages: int = 1024
     kafka_max_message_size: int = 1 << 30
     topic_name: str = ""
+    enable_tls: bool = False
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    sasl_mechanism: str = "plain"
+    sasl_user: str = field(default="", repr=False)
+    sasl_password: str = field(default="", repr=False)
     host: str = "localhost"
     port: int = 3306
     user: str = "root"
@@ -115,6 +126,12 @@ class DrainerSettings:
         to = self.to
         if to.sync_mode not in SYNC_MODES:
             raise ConfigError(f"sync-mode {to.sync_mode} is neither 1 (all columns) nor 2 (those that the table downstream has)")
+        if to.sasl_mechanism.lower() not in SASL_MECHANISMS:
+            raise ConfigError(f"sasl-mechanism {to.sasl_mechanism!r} of [syncer.to] is not one of {', '.join(SASL_MECHANISMS)}")
+        if bool(to.sasl_user) != bool(to.sasl_password):
+            raise ConfigError("sasl-user and sasl-password of [syncer.to] belong together")
+        if (to.ca or to.cert or to.key) and not to.enable_tls:
+            raise ConfigError("ca, cert and key of [syncer.to] need enable-tls = true")
         if to.checkpoint.type not in ("", "file", *DATABASES):
             raise ConfigError(f"type {to.checkpoint.type!r} of [syncer.to.checkpoint] is not one of mysql, tidb, file")
         if self.db_type not in DATABASES and to.checkpoint.type in DATABASES and not to.checkpoint.host:
@@ -136,6 +153,8 @@ _TO = {
     "dir": "dir", "kafka-addrs": "kafka_addrs", "kafka-version": "kafka_version", "kafka-client-id": "kafka_client_id",
     "kafka-max-messages": "kafka_max_messages", "kafka-max-message-size": "kafka_max_message_size", "topic-name": "topic_name",
     "host": "host", "port": "port", "user": "user", "password": "password", "merge": "merge", "sync-mode": "sync_mode",
+    "enable-tls": "enable_tls", "ca": "ca", "cert": "cert", "key": "key",
+    "sasl-mechanism": "sasl_mechanism", "sasl-user": "sasl_user", "sasl-password": "sasl_password",
 }  # fmt: skip
 _CHECKPOINT = {name: name for name in ("type", "schema", "table", "host", "port", "user", "password")}
 
@@ -250,5 +269,5 @@ def _converted(kind: str, value: Any, what: str) -> Any:
     if kind == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return tuple(value)
     if kind not in _KINDS or not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-        raise ConfigError(f"{what} is {'' if 'password' in what else f'{value!r}, '}which is not of the right kind")
+        raise ConfigError(f"{what} is {'' if 'password' in what or 'sasl-user' in what else f'{value!r}, '}which is not of the right kind")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from tidemill.changelog.spread import Layout
 from tidemill.kernels.binlog.layout import H_DDL
 from tidemill.tidb import keys
 from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
@@ -129,7 +131,15 @@ class LogReading:
         self._schemas.take(binlog, job)
         if is_there or is_system_schema(job.schema_name):
             return None  # a log has no tables of TiDB's own databases
-        return LogEntry(binlog.commit_ts, schema=(_job_row(binlog, text),))
+        return LogEntry(binlog.commit_ts, schema=(*_database_row(binlog, job), _job_row(binlog, text)))
+
+
+def _database_row(binlog: Binlog, job: DdlJob) -> tuple[SchemaRow, ...]:
+    """Return the meta key of a database that FLASHBACK DATABASE brought back: its job does not tell a reader of the log what it did."""
+    info = job.binlog.get("DBInfo")
+    if job.action != Action.RECOVER_SCHEMA or not info:
+        return ()
+    return (SchemaRow(binlog.commit_ts, binlog.start_ts, keys.db_key(job.schema_id), json.dumps(info).encode()),)
 
 
 def _job_row(binlog: Binlog, text: bytes) -> SchemaRow:

@@ -101,8 +101,8 @@ class Client:
         for event in self.events:
             if isinstance(event, Call) and event.path == L.WRITE:
                 asked = pump_pb2.WriteBinlogReq.FromString(event.message)
-                self.groups.add(asked.payload, read_head(asked.payload), 1, event.stream)
-                self.server.entrust(event.stream)
+                waits = self.server.entrust(event.stream)
+                self.groups.add(asked.payload, read_head(asked.payload), *((1, event.stream) if waits else (0, 0)))
         self.events = [event for event in self.events if not isinstance(event, Call)]
         found: list[bytes] = []
         while (group := self.groups.take()) is not None:
@@ -274,6 +274,17 @@ def test_a_cancelled_call_is_written_and_not_answered() -> None:
     assert client.server.open == 0
     client.send(client.call(5, b"", path=L.PULL_PATH.decode()) + F.frame(Frame.RST_STREAM, 0, 5, struct.pack(">I", 8)))
     assert client.events[-1] == Cancelled(5)
+
+
+def test_a_call_and_its_cancellation_come_together() -> None:
+    """As a client does that gives up just as it has sent everything. The call is not one that the kernel takes."""
+    client = Client(plain=True).open()
+    reset = F.frame(Frame.RST_STREAM, 0, 1, struct.pack(">I", 8))
+    client.send(client.call(1, request(prewrite(1, b"value"))) + reset + client.call(3, request(commit(1, 3))))
+    assert [type(event) for event in client.events] == [Call, Cancelled, Call]
+    assert client.write() == [prewrite(1, b"value"), commit(1, 3)]
+    assert list(client.ended) == [3]
+    assert (client.server.open, client.resets) == (0, {})
 
 
 def test_closing_takes_no_more_calls_and_answers_what_has_begun() -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import hpack
 import pytest
 
 from tests.support.binlog.binlogs import commit, prewrite, until
 from tests.support.binlog.pumps import RunningPump, free_address, running_pump, set_drainer
 from tests.support.servers.certificates import Authority
+from tidemill.binlog.http2 import frames
 from tidemill.binlog.messages import read_binlog
 from tidemill.binlog.nodes import NodeEvent, NodeState
 from tidemill.binlog.pump import resolving
@@ -96,6 +98,37 @@ def test_large_and_many_binlogs_by_one_connection(tmp_path: Path) -> None:
             found = await running.pull(300)
             assert [(one.meta.startTs, one.meta.commitTs) for one in found] == list(zip(starts, ends, strict=True))
             assert [len(read_binlog(one.payload).prewrite_value) for one in found] == sizes
+
+    asyncio.run(run())
+
+
+def test_a_call_that_is_given_up_as_it_was_sent_leaves_its_connection_alone(tmp_path: Path) -> None:
+    """In bytes, all at once: a call that no kernel takes (it is padded), RST_STREAM, and the next call."""
+
+    def call(encoder: hpack.Encoder, stream: int, payload: bytes, cluster: int) -> bytes:
+        fields = [(":method", "POST"), (":scheme", "http"), (":path", "/binlog.Pump/WriteBinlog"), (":authority", "p")]
+        block = encoder.encode([*fields, ("content-type", "application/grpc"), ("te", "trailers")])
+        head = frames.frame(frames.Frame.HEADERS, frames.END_HEADERS | frames.PADDED, stream, b"\x02" + block + bytes(2))
+        asked = pump_pb2.WriteBinlogReq(clusterID=cluster, payload=payload).SerializeToString()
+        return head + frames.frame(frames.Frame.DATA, frames.END_STREAM | frames.PADDED, stream, b"\0" + frames.prefixed(asked))
+
+    async def run() -> None:
+        async with Playground() as playground, running_pump(tmp_path, playground, fake_binlog_interval=60.0) as running:
+            start, commit_ts = playground.cluster.oracle.next(), playground.cluster.oracle.next()
+            encoder, cluster = hpack.Encoder(), running.pump.cluster_id
+            host, _, port = running.address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            cancelled = call(encoder, 1, prewrite(start), cluster) + frames.rst_stream(1, frames.Code.CANCEL)
+            writer.write(frames.PREFACE + frames.settings({}) + cancelled + call(encoder, 3, commit(start, commit_ts), cluster))
+            answer = frames.frame(frames.Frame.DATA, 0, 3, frames.prefixed(b""))
+            async with asyncio.timeout(60):
+                found = b""
+                while answer not in found:
+                    got = await reader.read(1 << 16)
+                    assert got, "the connection was ended"
+                    found += got
+            writer.close()
+            assert [one.meta.commitTs for one in await running.pull(1, start)] == [commit_ts]
 
     asyncio.run(run())
 

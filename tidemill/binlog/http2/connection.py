@@ -472,9 +472,9 @@ class Connection:
             self.sender.output.append(F.rst_stream(stream, Code.NO_ERROR))
         self._gone(stream)
 
-    def entrust(self, stream: int) -> None:
-        """The request of a call went into a group: its answer comes with its mark."""
-        del self._streams[stream]
+    def entrust(self, stream: int) -> bool:
+        """The request of a call goes into a group: its answer comes with its mark. Return False if it was cancelled: nobody waits."""
+        return self._streams.pop(stream, None) is not None
 
     def open_answer(self, stream: int) -> bool:
         """Begin an answer of many messages. Return False if nobody waits for it."""

@@ -198,8 +198,8 @@ class _Http2(asyncio.Protocol):
             if head is None:
                 machine.answer(call.stream, b"")
             else:
-                store.groups.add(request.payload, head, self._slot, call.stream)
-                machine.entrust(call.stream)
+                waits = machine.entrust(call.stream)  # a call and its cancellation may come together
+                store.groups.add(request.payload, head, *((self._slot, call.stream) if waits else (0, 0)))
                 store.wake()
 
     async def _pull(self, call: Call) -> None:

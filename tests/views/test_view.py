@@ -139,6 +139,25 @@ def test_a_crash_between_state_and_target(shop: Upstream, tmp_path: Path, monkey
     assert set(resolved) <= set(calls)
 
 
+def test_what_an_attempt_left_is_delivered_though_the_log_is_no_further(
+    shop: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views, lake = Views(tmp_path / "views"), tmp_path / "lake"
+    create(views, "totals", shop.log, TOTALS, f"delta://{lake}")
+    ts = shop.sql(*order(1, 5))
+
+    def away(self: DeltaTarget, changes: pa.Table, to_ts: int) -> None:
+        raise SinkUnavailable("it is away")
+
+    with monkeypatch.context() as patch, View(views, "totals") as view:
+        patch.setattr(DeltaTarget, "deliver", away)
+        with pytest.raises(SinkUnavailable):
+            view.catch_up(ts)
+    with View(views, "totals") as view:
+        assert view.catch_up(ts) == ts
+    assert table(lake, "totals")["total"].to_pylist() == [5]
+
+
 def test_what_is_refused(shop: Upstream, tmp_path: Path) -> None:
     views = Views(tmp_path / "views")
     for sql, told in (

@@ -244,6 +244,7 @@ class View:
     def catch_up(self, until_ts: int | None = None) -> int:
         """Bring the view to `until_ts`, or as far as the log is now. Returns its resolved ts. What is away raises at once."""
         goal = self.log_ts() if until_ts is None else until_ts
+        self._flush(self.target)  # also where the log is not further than the attempt that failed
         while self.resolved_ts < goal and self.step(goal) is not None:
             pass
         feeds.update(self.definition.log, self.definition.feed, max(self.resolved_ts, 0))

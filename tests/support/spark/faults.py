@@ -26,6 +26,13 @@ def once(flag: Path) -> bool:
     return True
 
 
+def appears(file: Path) -> None:
+    """Wait for a file, two minutes at most."""
+    deadline = time.monotonic() + 120
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def dying(folder: str) -> Job:
     """The first worker that runs an item is killed before it answers."""
 
@@ -39,17 +46,18 @@ def dying(folder: str) -> Job:
 
 
 def late(folder: str) -> Job:
-    """Item 0 fails at once the first time; item 1 then begins when the next attempt has ended, as a worker that outlived its job would."""
+    """Item 0 fails the first time, when item 1 is there. Item 1 then begins when the next attempt has ended, as a worker that outlived its
+    job would."""
 
     def run(items: Iterable[WorkItem]) -> Iterator[TaskResult]:
         place = Path(folder)
         for item in items:
-            if item.number == 0 and once(place / "failed"):
+            if item.number == 0 and not (place / "failed").exists():
+                appears(place / "late")  # in the first attempt
+                (place / "failed").touch()
                 raise RuntimeError("the first item fails")
             if item.number == 1 and once(place / "late"):
-                deadline = time.monotonic() + 20
-                while not (place / "second try").exists() and time.monotonic() < deadline:
-                    time.sleep(0.01)
+                appears(place / "second try")
                 result = next(jobs.run_partition([item]))
                 (place / "outcome").write_text(str(result))
             yield from jobs.run_partition([item])
@@ -87,12 +95,12 @@ def late_item(folder: str) -> Work:
 
     def work(item: WorkItem) -> TaskResult:
         place = Path(folder)
-        if item.number == 0 and once(place / "failed"):
+        if item.number == 0 and not (place / "failed").exists():
+            appears(place / "late")  # in the first attempt
+            (place / "failed").touch()
             raise RuntimeError("the first item fails")
         if item.number == 1 and once(place / "late"):
-            deadline = time.monotonic() + 20
-            while not (place / "second try").exists() and time.monotonic() < deadline:
-                time.sleep(0.01)
+            appears(place / "second try")
             result = task.run(item)
             (place / "outcome").write_text(str(result))
             return result

@@ -20,7 +20,7 @@ from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.store.truth import TruthTable
 from tidemill.playground.workload.mixed import Options
 from tidemill.sinks.lake.driver import LakeDriverSink
-from tidemill.sinks.lake.manifest import TableAt, read_manifest
+from tidemill.sinks.lake.manifest import TableAt, manifest_at, read_head, read_manifest
 from tidemill.sinks.lake.shapes import ROW_ID
 from tidemill.sinks.storage.store import LocalStore
 from tidemill.tidb.columns.forms import column_type
@@ -65,6 +65,13 @@ def assert_equal(lake: Path, sql: SqlLog, ts: int) -> int:
         assert shown(rows_at(lake, at)) == expected(truth[name]), (name, ts)
     assert all(name in manifest.tables for name, table in truth.items() if table.rows)
     return len(manifest.tables)
+
+
+def assert_newest_equal(lake: Path, sql: SqlLog) -> None:
+    """The tables of the newest manifest are the upstream's at the lake's head."""
+    end = read_head(LocalStore(lake)).resolved_ts
+    for name, at in manifest_at(LocalStore(lake), None).tables.items():
+        assert shown(rows_at(lake, at)) == expected(sql.tables_at(end)[name])
 
 
 def eventful() -> SqlLog:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-import numpy as np
 import pyarrow as pa
 
 from tidemill import statefile
 from tidemill.errors import SinkError
 from tidemill.sinks import owner
 from tidemill.sinks.lake.base import Stamp, Tables
+from tidemill.sinks.lake.driver.partitions import marked
 from tidemill.sinks.lake.manifest import TableAt
-from tidemill.sinks.lake.shapes import OP, LakeTable
+from tidemill.sinks.lake.shapes import LakeTable
 from tidemill.sinks.storage import paths
 from tidemill.sinks.storage.store import Store
 from tidemill.tso import physical_ms
@@ -55,10 +55,8 @@ class DroppedTables:
         batches = [*self._tables.read(at.place, at)]
         self._tables.begin(place, table, stamp)
         if batches:
-            rows = pa.Table.from_batches(batches)
-            columns = [rows[one.name].cast(one.type) for one in table.fields]
-            marked = pa.table([*columns, pa.array(np.zeros(len(rows), np.int8))], [*table.fields.names, OP])
-            self._tables.merge(place, table, marked, stamp, of_interval=False)
+            rows = marked(pa.Table.from_batches(batches), table, 0)
+            self._tables.merge(place, table, rows, stamp, of_interval=False)
 
     def expire(self, before_ms: int) -> None:
         """Remove notes that are older than a moment: data files of that time may be gone."""

@@ -95,11 +95,13 @@ def _whole(batches: Iterator[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(found) if found else pa.table({})
 
 
+def marked(rows: pa.Table, table: LakeTable, op: int) -> pa.Table:
+    """Return rows with the table's columns and types, and OP."""
+    return pa.table([*(rows[one.name].cast(one.type) for one in table.fields), _marks(len(rows), op)], [*table.fields.names, OP])
+
+
 def _exchanged(gone: pa.Table, coming: pa.Table, table: LakeTable) -> pa.Table:
     """Return what takes some rows out of a table and puts others in, as rows with OP."""
-    names = table.fields.names
-    pieces = [pa.table([*table.first.slice(1).columns, _marks(0, 0)], [*names, OP])]
-    for rows, op in ((gone, 1), (coming, 0)):
-        if len(rows):
-            pieces.append(pa.table([*(rows[one.name].cast(one.type) for one in table.fields), _marks(len(rows), op)], [*names, OP]))
+    pieces = [marked(pa.Table.from_batches([table.first.slice(1)]), table, 0)]
+    pieces += [marked(rows, table, op) for rows, op in ((gone, 1), (coming, 0)) if len(rows)]
     return last_of_each(pa.concat_tables(pieces), table.keys)

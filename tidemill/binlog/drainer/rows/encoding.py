@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tidemill.binlog.drainer.rows.reading import Rows
-from tidemill.binlog.drainer.rows.views import described, numbers
+from tidemill.binlog.drainer.rows.views import UsedTables, described
 from tidemill.kernels.flow.arrange import arrange, split
 from tidemill.kernels.flow.changes import ColumnChange
 from tidemill.kernels.routing.identity import unique_slots
@@ -39,7 +39,7 @@ class RowEncoding:
 
     def forget(self) -> None:
         """Tables have changed, upstream or downstream."""
-        self._used: dict[int, tuple[TableVersion, int]] = {}
+        self._used = UsedTables()
         self._made: _Made | None = None
 
     @property
@@ -52,29 +52,16 @@ class RowEncoding:
 
         An update that changes a unique key is a delete and an insert. Each chunk is valid until the next one. Raises MalformedRow.
         """
-        places = self._places(rows)
-        raw = described(rows.batches, places)
-        made = self._ready()
+        if self._used.take(rows.batches, rows.tables):
+            self._made = None
+        if self._made is None:
+            self._made = _Made(self._used.versions, self._columns_of)
+        made = self._made
+        raw = described(rows.batches, self._used.places)
         arranged = _arranged(raw, made.splits.changed(raw))
         for begin in range(0, len(arranged), CHUNK):
             some = arranged[begin : begin + CHUNK]
             yield made.encoder.encode(some, np.array([0, len(some)], np.int32))
-
-    def _places(self, rows: Rows) -> dict[int, int]:
-        """Return the number of each table that has rows, by its id in the batches."""
-        for batch in rows.batches:
-            for number in np.unique(numbers(batch, "table_id")).tolist():
-                version = rows.tables[number]
-                known = self._used.get(number)
-                if known is None or known[0] is not version:
-                    self._used[number] = version, len(self._used) if known is None else known[1]
-                    self._made = None
-        return {number: place for number, (_, place) in self._used.items()}
-
-    def _ready(self) -> _Made:
-        if self._made is None:
-            self._made = _Made([version for version, _ in self._used.values()], self._columns_of)
-        return self._made
 
 
 class _Made:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tidemill.binlog.blocks import Array
 from tidemill.binlog.drainer.rows.reading import Rows
-from tidemill.binlog.drainer.rows.views import described, numbers
+from tidemill.binlog.drainer.rows.views import UsedTables, described
 from tidemill.binlog.messages import MutationType
 from tidemill.binlog.outputs import pb, slave
 from tidemill.binlog.outputs.transactions import TableChanges
@@ -72,33 +72,23 @@ class MessageEncoding:
 
     def forget(self) -> None:
         """Tables have changed."""
-        self._used: dict[int, tuple[TableVersion, int]] = {}
+        self._used = UsedTables()
         self._made: _Made | None = None
 
     def payloads(self, rows: Rows) -> Iterator[bytes]:
         """Yield the messages of transactions, in order. Raises MalformedRow."""
-        places = self._places(rows)
+        if self._used.take(rows.batches, rows.tables):
+            self._made = None
         if self._made is None:
-            self._made = _Made([version for version, _ in self._used.values()], self._form, self._zone)
+            self._made = _Made(self._used.versions, self._form, self._zone)
         made = self._made
-        raw = described(rows.batches, places)
+        raw = described(rows.batches, self._used.places)
         ends = made.encode(raw)
         yield from self._whole(made, raw, ends)
         self.slow_rows += made.slow_rows
         made.slow_rows = 0
         if made.out.size > KEPT_BYTES:
             self._made = None
-
-    def _places(self, rows: Rows) -> dict[int, int]:
-        """Return the number of each table that has rows, by its id in the batches."""
-        for batch in rows.batches:
-            for number in np.unique(numbers(batch, "table_id")).tolist():
-                version = rows.tables[number]
-                known = self._used.get(number)
-                if known is None or known[0] is not version:
-                    self._used[number] = version, len(self._used) if known is None else known[1]
-                    self._made = None
-        return {number: place for number, (_, place) in self._used.items()}
 
     def _whole(self, made: _Made, raw: RowArray, ends: Array) -> Iterator[bytes]:
         out = memoryview(made.out.array.data)

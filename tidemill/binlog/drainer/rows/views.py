@@ -10,6 +10,7 @@ import pyarrow as pa
 from tidemill.binlog.blocks import Array
 from tidemill.kernels.rows.views import RowArray
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 _IMAGES = (("key", "key", "key_len"), ("value", "value", "value_len"), ("old_value", "old_value", "old_len"))
 
@@ -28,6 +29,33 @@ def numbers(batch: pa.RecordBatch, name: str) -> Array:
     """Return a column of numbers."""
     found: Array = batch.column(name).to_numpy(zero_copy_only=True)
     return found
+
+
+class UsedTables:
+    """The tables that have had rows. Each keeps the number that it got with its first row, also in another version."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, TableVersion] = {}
+
+    @property
+    def versions(self) -> list[TableVersion]:
+        """Their newest versions, by number."""
+        return [*self._known.values()]
+
+    @property
+    def places(self) -> dict[int, int]:
+        """The number of each, by its id in the batches."""
+        return {table_id: number for number, table_id in enumerate(self._known)}
+
+    def take(self, batches: Sequence[pa.RecordBatch], tables: Mapping[int, TableVersion]) -> bool:
+        """Add the tables of batches. Returns whether one is new or has another version."""
+        changed = False
+        for batch in batches:
+            for table_id in np.unique(numbers(batch, "table_id")).tolist():
+                if self._known.get(table_id) is not tables[table_id]:
+                    self._known[table_id] = tables[table_id]
+                    changed = True
+        return changed
 
 
 def _describe(rows: RowArray, batch: pa.RecordBatch, places: Mapping[int, int]) -> None:

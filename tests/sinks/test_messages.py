@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import errno
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,9 @@ import pytest
 
 from tests.support.delivery.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
-from tidemill.errors import SinkError, SinkUnavailable
-from tidemill.sinks import parts
-from tidemill.sinks.base import DriverSink, TaskSink
-from tidemill.sinks.messages import MessagesTaskSink
+from tidemill.errors import Fenced, SinkError, SinkUnavailable
+from tidemill.sinks.base import BatchContext, DriverSink, TaskSink
+from tidemill.sinks.messages import MessagesTaskSink, whole_lines, write_all
 from tidemill.sinks.spec import open_driver_sink
 
 TARGETS = [("t", 0), ("t", 1)]
@@ -149,14 +150,13 @@ def test_a_full_disk_leaves_no_part_of_a_batch(uri: str, monkeypatch: pytest.Mon
     driver = open_driver_sink(uri)
     run_batch(uri, driver, 1, [[(0, b"k", b"v")]])
     before = lines(uri)
-    real = parts.join
 
-    def full(paths: list[Path], into: Any) -> None:
-        real(paths, into)
+    def full(file: Any, data: bytes) -> None:
+        write_all(file, data[:10])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tidemill.sinks.messages.join", full)
+        patch.setattr("tidemill.sinks.messages.write_all", full)
         with pytest.raises(SinkUnavailable, match="No space left") as caught:
             run_batch(uri, driver, 2, [[(0, b"k", b"v2")]])
     assert caught.value.retryable
@@ -173,3 +173,83 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="opening the messages file") as caught:
         driver.begin_batch(context())
     assert not caught.value.retryable
+
+
+class Fence:
+    """The epoch in force, as two drivers see it."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+
+    def of(self, epoch: int, **more: int) -> BatchContext:
+        def check(*, now: bool = False) -> None:
+            if self.epoch != epoch:
+                raise Fenced(f"epoch {epoch} is over")
+
+        return replace(context(epoch=epoch, **more), check_fence=check)
+
+
+def deliver(uri: str, driver: DriverSink, ctx: BatchContext, key: bytes) -> None:
+    driver.begin_batch(ctx)
+    sink = task(uri)
+    sink.begin(ctx)
+    sink.deliver(messages_of([(0, key, b"v")]), TARGETS)
+    assert sink.flush() == 1
+
+
+@pytest.mark.parametrize("where", ["before", "in the middle", "after"])
+def test_a_driver_that_slept_while_it_appended_takes_nothing_of_the_next_one_away(
+    uri: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    fence, old, new = Fence(), open_driver_sink(uri), open_driver_sink(uri)
+    deliver(uri, old, fence.of(1), b"old")
+
+    def sleep(file: Any, data: bytes) -> None:
+        monkeypatch.undo()
+        at = {"before": 0, "in the middle": 10, "after": len(data)}[where]
+        write_all(file, data[:at])
+        fence.epoch = 2
+        deliver(uri, new, fence.of(2), b"new")
+        new.finish_batch(fence.of(2))
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("tidemill.sinks.messages.write_all", sleep)
+    with pytest.raises(Fenced):
+        old.finish_batch(fence.of(1))
+    old.discard(fence.of(1))
+    old.close()
+    assert [key for *_, key, _ in lines(uri)] == [*([b"old"] if where == "after" else []), b"new"]
+
+
+def test_a_driver_that_another_one_has_replaced_leaves_the_parts_of_that_one(uri: str) -> None:
+    fence, old, new = Fence(), open_driver_sink(uri), open_driver_sink(uri)
+    deliver(uri, old, fence.of(1), b"old")
+    fence.epoch = 2
+    deliver(uri, new, fence.of(2), b"new")
+    old.discard(fence.of(1))
+    old.begin_batch(fence.of(1, batch=2))
+    old.close()
+    new.finish_batch(fence.of(2))
+    assert [key for *_, key, _ in lines(uri)] == [b"new"]
+    new.close()
+
+
+def test_a_driver_that_another_one_has_replaced_appends_nothing(uri: str) -> None:
+    fence, old = Fence(), open_driver_sink(uri)
+    deliver(uri, old, fence.of(1), b"old")
+    fence.epoch = 2
+    with pytest.raises(Fenced):
+        old.finish_batch(fence.of(1))
+    with pytest.raises(Fenced):
+        open_driver_sink(uri, fresh=True).begin_batch(fence.of(1))
+    assert lines(uri) == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+def test_pieces_of_a_file_end_with_a_line(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr("tidemill.sinks.messages._PIECE", size)
+    text = b"one\n\nthree and more\n4\n" * 3
+    pieces = list(whole_lines(io.BytesIO(text)))
+    assert b"".join(pieces) == text
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    assert b"".join(whole_lines(io.BytesIO(text + b"torn"))) == text + b"torn"

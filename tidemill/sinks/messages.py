@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +13,8 @@ from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join
+
+_PIECE = 1 << 20
 
 
 def _parts_root(uri: SinkUri) -> Path:
@@ -45,7 +47,7 @@ class MessagesDriverSink(ByDispatchers):
         self._path = Path(uri.path)
         self._parts = PartReader(_parts_root(uri))
         self._fresh = fresh
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
         self._tail: list[bytes] = []
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
@@ -53,7 +55,7 @@ class MessagesDriverSink(ByDispatchers):
 
     def begin_batch(self, ctx: BatchContext) -> None:
         self._tail.clear()
-        self._opened()
+        self._opened(ctx)
         self._parts.begin(ctx)
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
@@ -64,24 +66,31 @@ class MessagesDriverSink(ByDispatchers):
 
     def finish_batch(self, ctx: BatchContext) -> None:
         """Append and sync. A failure is undone, so that the file never holds part of a batch while the driver lives."""
-        file = self._opened()
-        ctx.check_fence(now=True)
+        file = self._opened(ctx)
         with file_errors("appending a batch", self._path):
-            start = file.seek(0, os.SEEK_END)
-            try:
-                for paths in self._parts.parts(ctx).values():
-                    join(paths, file)
-                file.write(b"".join(self._tail))
-                file.flush()
-                os.fsync(file.fileno())
-            except BaseException:
-                self._file = None
-                with contextlib.suppress(OSError):  # closing writes the buffer, which may fail too
-                    file.close()
-                os.truncate(self._path, start)
-                raise
+            parts = self._parts.parts(ctx)
+            with self._parts.joined(ctx).open("w+b") as batch:
+                for paths in parts.values():
+                    join(paths, batch)
+                batch.write(b"".join(self._tail))
+                batch.seek(0)
+                ctx.check_fence(now=True)
+                self._append(ctx, batch, file)
         self._tail.clear()
         self._parts.end(ctx)
+
+    def _append(self, ctx: BatchContext, batch: BinaryIO, file: FileIO) -> None:
+        start = file.seek(0, os.SEEK_END)
+        try:
+            for lines in whole_lines(batch):
+                write_all(file, lines)
+            os.fsync(file.fileno())
+        except BaseException:
+            self._file = None
+            file.close()
+            ctx.check_fence(now=True)  # else another driver has appended what it delivered
+            os.truncate(self._path, start)
+            raise
 
     def discard(self, ctx: BatchContext) -> None:
         self._tail.clear()
@@ -93,14 +102,37 @@ class MessagesDriverSink(ByDispatchers):
             self._file = None
         self._parts.close()
 
-    def _opened(self) -> BinaryIO:
+    def _opened(self, ctx: BatchContext) -> FileIO:
         if self._file is None:
             with file_errors("opening the messages file", self._path):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self._path.open("wb" if self._fresh else "ab")
-                self._fresh = False
+                file = FileIO(self._path, "a")
+                ctx.check_fence(now=True)
+                if self._fresh:
+                    file.truncate(0)
                 _cut_torn_line(self._path)
+            self._file, self._fresh = file, False
         return self._file
+
+
+def whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Read a file of lines in pieces that end with a line. Two processes that append such pieces to one file leave no torn line."""
+    rest = b""
+    while piece := file.read(_PIECE):
+        end = piece.rfind(b"\n") + 1
+        if end:
+            yield rest + piece[:end]
+            rest = b""
+        rest += piece[end:]
+    if rest:
+        yield rest
+
+
+def write_all(file: FileIO, data: bytes) -> None:
+    """Append, in one step if the file system takes it all."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _cut_torn_line(path: Path) -> None:

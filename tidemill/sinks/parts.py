@@ -9,6 +9,7 @@ successful epoch are joined.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -120,11 +121,12 @@ class PartReader:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._epoch = -1  # of the newest attempt
 
     def begin(self, ctx: BatchContext) -> None:
+        self._epoch = ctx.epoch
         with file_errors("preparing a batch", self._root):
-            for folder in self._attempts():
-                shutil.rmtree(folder, ignore_errors=True)
+            self._drop_old()
             _folder(self._root, ctx).mkdir(parents=True)
 
     def parts(self, ctx: BatchContext) -> dict[Target, list[Path]]:
@@ -137,6 +139,10 @@ class PartReader:
                         found.setdefault((topic.name, int(match[1])), []).append((int(match[2]), int(match[3]), path))
         return {target: [path for *_, path in sorted(parts)] for target, parts in sorted(found.items())}
 
+    def joined(self, ctx: BatchContext) -> Path:
+        """Return a file name for the driver beside all parts. It is removed with the attempt."""
+        return _folder(self._root, ctx) / "joined"
+
     def scratch(self, ctx: BatchContext, target: Target) -> Path:
         """Return a file name for the driver beside the parts of a target. It is removed with the attempt."""
         folder = _folder(self._root, ctx) / target[0]
@@ -147,13 +153,17 @@ class PartReader:
         shutil.rmtree(_folder(self._root, ctx), ignore_errors=True)
 
     def close(self) -> None:
-        for folder in self._attempts():
-            shutil.rmtree(folder, ignore_errors=True)
+        self._drop_old()
         if self._root.is_dir() and not any(self._root.iterdir()):
-            self._root.rmdir()
+            with contextlib.suppress(OSError):  # the next driver has begun
+                self._root.rmdir()
 
-    def _attempts(self) -> list[Path]:
-        return [p for p in self._root.iterdir() if _TRY.fullmatch(p.name)] if self._root.is_dir() else []
+    def _drop_old(self) -> None:
+        """Remove all attempts up to the newest one of this driver. Attempts of a later epoch are another driver's: it has taken over."""
+        for folder in self._root.iterdir() if self._root.is_dir() else ():
+            found = _TRY.fullmatch(folder.name)
+            if found is not None and int(found[2]) <= self._epoch:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def join(paths: list[Path], into: BinaryIO) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import Any, Self
 
 import psutil
 
+from tests.support.changelog.steps import is_in_a_step
 from tests.support.delivery.feeds import Delivered
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
@@ -119,7 +119,7 @@ class Driver:
     def freeze_in_a_batch(self) -> list[psutil.Process]:
         """Stop all processes (SIGSTOP) while a batch is under way, and return them.
 
-        Not while one holds the lock of a step on the fence, which the others are told of (`ErrLogHeld`).
+        Not while one is in a step on a file of the log.
         """
         while True:
             epoch = self.fence().get("epoch")
@@ -131,15 +131,7 @@ class Driver:
             thaw(everybody)
 
     def _is_in_a_step(self) -> bool:
-        """Whether somebody holds the lock of the fence; there is one on disk only."""
-        if not self._log.local:
-            return False
-        with suppress(FileNotFoundError), open(self._log.path("fences/f.json.lock"), "rb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        return self._log.local and is_in_a_step(Path(self._log.location))
 
 
 def _json(storage: Storage, name: str) -> dict[str, Any]:

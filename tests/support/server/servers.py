@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import psutil
 
+from tests.support.changelog.steps import is_in_a_step
 from tests.support.delivery.runs import await_that
 from tidemill.process.children import environment, python
 from tidemill.process.ports import free_ports
@@ -106,10 +107,17 @@ class Server:
         return [found, *found.children(recursive=True)]
 
     def freeze(self, *, alone: bool = False) -> None:
-        """Stop it as a machine that stands still does. `alone`: its capture and its host go on."""
-        for process in self.whole()[: 1 if alone else None]:
-            with suppress(psutil.NoSuchProcess):
-                process.suspend()
+        """Stop it as a machine that stands still does. `alone`: its capture and its host go on.
+
+        Not while it is in a step on a file of the log.
+        """
+        while True:
+            for process in self.whole()[: 1 if alone else None]:
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
+            if not is_in_a_step(self.log):
+                return
+            self.wake()
 
     def wake(self) -> None:
         for process in self.whole():

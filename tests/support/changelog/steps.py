@@ -1,0 +1,24 @@
+"""Whether a process is in a step on a file of a log on disk: tests do not stop it there."""
+
+from __future__ import annotations
+
+import fcntl
+from contextlib import suppress
+from pathlib import Path
+
+from tidemill.changelog import log_format
+
+
+def is_in_a_step(log: Path) -> bool:
+    """Whether some process holds the lock of a step, which keeps others of the same machine out (`ErrLogHeld`).
+
+    The lock that a writer holds all the time is not one of a step.
+    """
+    for path in log.rglob("*.lock"):
+        with suppress(FileNotFoundError), path.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if path.name != log_format.LOCK:
+                    return True
+    return False

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from tidemill import statefile
 from tidemill.changelog import log_format
 
 
-def is_in_a_step(log: Path) -> bool:
-    """Whether some process holds the lock of a step, which keeps others of the same machine out (`ErrLogHeld`).
+def is_in_a_step(log: Path, pids: Collection[int]) -> bool:
+    """Whether one of these processes holds the lock of a step, which keeps others of the same machine out (`ErrLogHeld`).
 
     The lock that a writer holds all the time is not one of a step.
     """
@@ -19,6 +21,6 @@ def is_in_a_step(log: Path) -> bool:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if path.name != log_format.LOCK:
+                if path.name != log_format.LOCK and statefile.read(lock.read(), str(path)).integer("pid") in pids:
                     return True
     return False

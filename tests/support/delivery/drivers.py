@@ -126,12 +126,12 @@ class Driver:
             self.until(lambda before=epoch: self.fence().get("epoch") != before, "the next attempt", every_s=0.001)  # type: ignore[misc]
             everybody = self.tree()
             freeze(everybody)
-            if self.fence()["to_ts"] > self.checkpoint and not self._is_in_a_step():
+            if self.fence()["to_ts"] > self.checkpoint and not self._is_in_a_step(everybody):
                 return everybody
             thaw(everybody)
 
-    def _is_in_a_step(self) -> bool:
-        return self._log.local and is_in_a_step(Path(self._log.location))
+    def _is_in_a_step(self, processes: list[psutil.Process]) -> bool:
+        return self._log.local and is_in_a_step(Path(self._log.location), {process.pid for process in processes})
 
 
 def _json(storage: Storage, name: str) -> dict[str, Any]:

@@ -112,10 +112,11 @@ class Server:
         Not while it is in a step on a file of the log.
         """
         while True:
-            for process in self.whole()[: 1 if alone else None]:
+            processes = self.whole()[: 1 if alone else None]
+            for process in processes:
                 with suppress(psutil.NoSuchProcess):
                     process.suspend()
-            if not is_in_a_step(self.log):
+            if not is_in_a_step(self.log, {process.pid for process in processes}):
                 return
             self.wake()
 

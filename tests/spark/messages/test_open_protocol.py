@@ -132,3 +132,12 @@ def test_claim_checks_are_read(session: Any, tmp_path: Path) -> None:
 def test_refusals_name_message_field_and_fault(session: Any, messages: Any, schema: tuple[str, ...], fault: str) -> None:
     with pytest.raises(PythonException, match=fault):
         events_of(session, messages, *schema)
+
+
+def test_permissive_leaves_out_what_cannot_be_read(session: Any) -> None:
+    broken = framed(KEY, b'{"u":{"id":{"t":8,"f":1,"v":"x"}}}')
+    misfit = framed(KEY, VALUE.replace(b"12.50", b"a lot"))
+    got = events_of(session, [framed(KEY, VALUE), broken, misfit, framed(KEY, VALUE)], SCHEMA, mode="permissive")
+    assert [event.after.price for event in got] == [Decimal("12.5000")] * 2
+    with pytest.raises(ValueError, match="neither FAILFAST nor PERMISSIVE"):
+        from_open_protocol("key", "value", mode="lenient")

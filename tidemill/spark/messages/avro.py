@@ -21,6 +21,7 @@ from tidemill.config.registry_address import parse_address
 from tidemill.kernels.avro.arrow import ArrowReader, Wanted, wanted_columns, wanted_of
 from tidemill.protocols.avro.parse import parse_schema
 from tidemill.registry.client import RegistryClient
+from tidemill.spark.messages.column_functions import mode_of, read_as
 
 
 def from_avro_cdc(
@@ -30,6 +31,7 @@ def from_avro_cdc(
     schema: StructType | str | None = None,
     subject: str | None = None,
     tz: str = "UTC",
+    mode: str = "FAILFAST",
 ) -> Column:
     """A struct of the columns of a message, null for a message that is null (a delete's value). `key_or_value` is Kafka's, binary.
 
@@ -41,7 +43,8 @@ def from_avro_cdc(
       where messages lack them.
 
     `registry`: http[s]://[user:password@]host:port[/path], with ca=, cert= and key= as parameters; the workers ask it too.
-    `tz`: the zone of the changefeed, in which TIMESTAMP text is. A message that cannot be read ends the query with its place and field.
+    `tz`: the zone of the changefeed, in which TIMESTAMP text is. A message that cannot be read ends the query with its place and field;
+    with `mode="PERMISSIVE"` it gives null. What the registry refuses ends the query in both modes.
 
     Raises ValueError, ConfigError for an address, AvroSchemaError, and what the registry answers (RegistryError, RegistryUnavailable).
     """
@@ -49,8 +52,13 @@ def from_avro_cdc(
     _check_zone(tz)
     arrow = pa.struct([pa.field(one.name, one.type) for one in wanted])
 
-    def decoded(messages: pa.Array) -> pa.Array:
+    def decode(messages: pa.Array) -> pa.Array:
         return ArrowReader(wanted, texts(registry), tz).decode(messages)
+
+    read = read_as(decode, mode_of(mode))
+
+    def decoded(messages: pa.Array) -> pa.Array:
+        return read(messages)
 
     make: Any = arrow_udf  # its overloads know no nested types
     return cast(Column, make(decoded, from_arrow_type(arrow, prefer_timestamp_ntz=True))(key_or_value))

@@ -12,7 +12,12 @@ from tidemill.spark.messages.column_functions import arrow_schema, events_of, ta
 
 
 def from_canal_json(
-    value: Column | str, schema: StructType | str | None = None, *, table: str | None = None, claim_checks: str | None = None
+    value: Column | str,
+    schema: StructType | str | None = None,
+    *,
+    table: str | None = None,
+    claim_checks: str | None = None,
+    mode: str = "FAILFAST",
 ) -> Column:
     """An array of the events of a message: explode it. The value is Kafka's, binary or string, compressed by TiCDC or not.
 
@@ -20,9 +25,9 @@ def from_canal_json(
     or DDL text such as "id bigint, price decimal(12,2)") they are structs of its columns; give `table` ("schema.name") then, so that rows
     of other tables are left out. `before` of an update has all columns, also where the message has only those that changed.
     `claim_checks`: the claim-check-storage-uri, to read whole rows from. A message that cannot be read ends the query with its place,
-    field and fault.
+    field and fault; with `mode="PERMISSIVE"` it gives null.
 
-    Raises ValueError for a schema with types that columns cannot have.
+    Raises ValueError for a schema with types that columns cannot have, and for another mode.
     """
     wanted, names = arrow_schema(schema), table_name(table)
 
@@ -30,4 +35,4 @@ def from_canal_json(
         fetch = ClaimCheckStorage(claim_checks).fetch if claim_checks else None
         return decode_array(values, wanted, table=names, fetch=fetch)
 
-    return events_of(decoded, event_type(wanted), value)
+    return events_of(decoded, event_type(wanted), mode, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,7 +12,26 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, StructType
 
+from tidemill.errors import MalformedMessage
 from tidemill.protocols.common.images import casts_of
+
+Decode = Callable[..., pa.Array]
+"""Arrow arrays of the columns, one value a message → what the messages hold. Raises MalformedMessage."""
+
+
+class Mode(enum.StrEnum):
+    """What a message does that cannot be read, by the words of Spark's own readers."""
+
+    FAILFAST = "FAILFAST"  # it ends the query
+    PERMISSIVE = "PERMISSIVE"  # it gives null
+
+
+def mode_of(text: str) -> Mode:
+    """The mode of a word in any case. Raises ValueError."""
+    try:
+        return Mode(text.upper())
+    except ValueError:
+        raise ValueError(f"mode: {text!r} is neither FAILFAST nor PERMISSIVE") from None
 
 
 def arrow_schema(schema: StructType | str | None) -> pa.StructType | None:
@@ -34,8 +54,36 @@ def table_name(table: str | None) -> tuple[str, str] | None:
     return schema, name
 
 
-def events_of(decoded: Callable[..., pa.Array], event: pa.StructType, *columns: Column | str) -> Column:
-    """The column of arrays of `event` that `decoded` makes of Arrow arrays of the columns."""
+def read_as(decode: Decode, mode: Mode) -> Decode:
+    """The function that reads messages in a mode."""
+    if mode is Mode.FAILFAST:
+        return decode
+
+    def read(*columns: pa.Array) -> pa.Array:
+        """A batch that fails is halved until the messages that cannot be read stand alone."""
+        try:
+            return decode(*columns)
+        except MalformedMessage:
+            messages = len(columns[0])
+            if messages == 1:
+                return pa.nulls(1, decode(*(column.slice(0, 0) for column in columns)).type)
+            half = messages // 2
+            first = read(*(column.slice(0, half) for column in columns))
+            return pa.concat_arrays([first, read(*(column.slice(half) for column in columns))])
+
+    return read
+
+
+def events_of(decode: Decode, event: pa.StructType, mode: str, *columns: Column | str) -> Column:
+    """The column of arrays of `event` that `decode` makes of Arrow arrays of the columns.
+
+    Raises ValueError for a mode that does not exist.
+    """
     kind = ArrayType(cast(StructType, from_arrow_type(event, prefer_timestamp_ntz=True)))
+    read = read_as(decode, mode_of(mode))
+
+    def decoded(*arrays: pa.Array) -> pa.Array:
+        return read(*arrays)
+
     make: Any = arrow_udf  # its overloads know no nested types
     return cast(Column, make(decoded, kind)(*columns))

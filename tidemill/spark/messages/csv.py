@@ -23,14 +23,15 @@ def from_csv(
     binary_encoding_method: str = "base64",
     output_old_value: bool = False,
     output_handle_key: bool = False,
+    mode: str = "FAILFAST",
 ) -> Column:
     """An array of the changes of a message, or of a whole file (`spark.read.format("binaryFile")`, column `content`): explode it.
 
     CSV states neither its columns nor its options: `schema` has the table's columns in their order, and the others are those of the
     changefeed's `[sink.csv]`. A delete has `before`, other changes `after`. A line that cannot be read ends the query with its place, field
-    and fault.
+    and fault; with `mode="PERMISSIVE"` its message, or file, gives null.
 
-    Raises ValueError for a schema with types that columns cannot have.
+    Raises ValueError for a schema with types that columns cannot have, and for another mode.
     """
     wanted = arrow_schema(schema)
     assert wanted is not None, "a schema is given"
@@ -41,4 +42,4 @@ def from_csv(
     def decoded(values: pa.Array) -> pa.Array:
         return decode_array(values, wanted, options)
 
-    return events_of(decoded, event_type(wanted), value)
+    return events_of(decoded, event_type(wanted), mode, value)

@@ -19,15 +19,16 @@ def from_open_protocol(
     *,
     table: str | None = None,
     claim_checks: str | None = None,
+    mode: str = "FAILFAST",
 ) -> Column:
     """An array of the events of a message: explode it. Key and value are Kafka's, binary.
 
     Without `schema`, `before` and `after` are maps from column names to (type, flags, handle, value, bytes). With one (a StructType or
     DDL text such as "id bigint, price decimal(12,2), at timestamp_ntz") they are structs of its columns; give `table` ("schema.name")
     then, so that rows of other tables are left out. `claim_checks`: the claim-check-storage-uri, to read whole rows from. A message that
-    cannot be read ends the query with its place, field and fault.
+    cannot be read ends the query with its place, field and fault; with `mode="PERMISSIVE"` it gives null.
 
-    Raises ValueError for a schema with types that columns cannot have.
+    Raises ValueError for a schema with types that columns cannot have, and for another mode.
     """
     wanted, names = arrow_schema(schema), table_name(table)
 
@@ -35,4 +36,4 @@ def from_open_protocol(
         fetch = ClaimCheckStorage(claim_checks).fetch if claim_checks else None
         return decode_array(keys, values, wanted, table=names, fetch=fetch)
 
-    return events_of(decoded, event_type(wanted), key, value)
+    return events_of(decoded, event_type(wanted), mode, key, value)

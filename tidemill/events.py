@@ -1,9 +1,8 @@
-"""Data that flows between the packages: the Arrow schema of raw changes, and resolved events. DDL events: `tidemill.tidb.schema.events`."""
+"""Data that flows between the packages: the Arrow schema of raw changes. DDL events: `tidemill.tidb.schema.events`."""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -30,10 +29,3 @@ RAW_CHANGE = pa.schema(
 
 META_PAIR = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
 """Meta key-values ('m' keys) as of one ts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """No event at or below `ts` will follow."""
-
-    ts: int

@@ -57,7 +57,10 @@ def stop_on_signals(stop: Callable[[], None]) -> None:
 
 @asynccontextmanager
 async def serving(pages: PageServer, addr: str | None, ended: Callable[[str, BaseException | None], None]) -> AsyncIterator[None]:
-    """Serve pages while the block works; without an `addr` none. `ended` is told `stopped`, or `failed` and why, before they go."""
+    """Serve pages while the block works; without an `addr` nothing is served.
+
+    `ended` is told `stopped`, or `failed` and why, before they go.
+    """
     try:
         if addr:
             await pages.start(addr)

@@ -23,7 +23,7 @@ class Status:
     start_ts: int = 0
     target_ts: int | None = None
     checkpoint_ts: int = 0
-    resolved_ts: int = 0  # end of the newest batch
+    resolved_ts: int = 0  # where the furthest log partition is delivered to; resolved events follow the slowest
     progress: str = "global"  # or table: each log partition is delivered up to its own head
     partitions: list[int] = field(default_factory=list)  # how far each log partition is delivered, where they are not equally far
     checkpoint_lag_s: float = 0.0
@@ -33,7 +33,7 @@ class Status:
     bytes: int = 0
     ddls: int = 0
     slow_rows: int = 0
-    skipped_rows: int = 0  # left out by name
+    skipped_rows: int = 0  # left out by --skip-row
     corrupted_rows: int = 0  # sent although they do not fit their checksum
     errors: int = 0  # failed attempts
     epoch: int = 0

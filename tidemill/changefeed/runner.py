@@ -170,7 +170,7 @@ class Runner:
             options.changefeed, options.config.sink_uri(options.sink_uri), options.config, parse_zone(options.tz), options.skip_rows
         )
         for rule in options.skip_rows:
-            log.warning("a row is left out where it comes by: %s", rule)
+            log.warning("--skip-row leaves out %s", rule)
         patient = self._retry.call
         self._wait_for_log()
         reader = patient(self._open_log)
@@ -411,7 +411,7 @@ class Runner:
         try:
             feeds.update(self._options.log, self._options.changefeed, checkpoint_ts)
         except (LogUnavailable, DiskLow) as error:
-            log.debug("the log is not told of the checkpoint: %s", error.message)
+            log.debug("the checkpoint could not be written into the log: %s", error.message)
 
     def _note_away(self, error: LogUnavailable) -> None:
         """The log's storage is away, between two batches."""

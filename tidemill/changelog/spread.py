@@ -33,7 +33,7 @@ PARTITION_BY = "crc32(logical table id)"
 @dataclass(frozen=True, slots=True)
 class SplitTable:
     """A logical table that is spread over several partitions: rows with handles below keys[0] are in partitions[0], those from keys[i - 1]
-    on and below keys[i] in partitions[i]. Raises ValueError for what cannot be meant."""
+    on and below keys[i] in partitions[i]. Raises ValueError for invalid values."""
 
     table_id: int
     name: str  # as it was when the table was split, for people
@@ -70,7 +70,7 @@ class SplitTable:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """From `from_ts` on rows are spread over so many partitions, each table in one of them but for those in `split_tables`."""
+    """From `from_ts` on rows are spread over `partitions` partitions. Each table is in one of them, except those in `split_tables`."""
 
     from_ts: int
     partitions: int

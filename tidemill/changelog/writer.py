@@ -436,7 +436,7 @@ class LogWriter:
         DiskLow if the disk is completely full, LogFenced.
         """
         with self._maintaining:
-            removed = self._let_go(now)
+            removed = self._run_retention(now)
             low = self.low
             joined = used = 0
             for folder in self._folders:
@@ -446,7 +446,7 @@ class LogWriter:
                 removed += self._compactor.sweep(self._reader, folder)
             return Maintenance(joined, removed, self._identity.start_ts, low)
 
-    def _let_go(self, now: int) -> int:
+    def _run_retention(self, now: int) -> int:
         """Run retention. Return the number of removed files."""
         if not self._has_schema:
             self._identity = self._reader.identity_now()  # the coordinator may have moved the start

@@ -24,7 +24,7 @@ class ManyFaults(ConfigError):
 
 
 def faults_of(error: ConfigError) -> list[ConfigError]:
-    """Return the faults of which an error tells."""
+    """Return the faults in an error."""
     return error.faults if isinstance(error, ManyFaults) else [error]
 
 

@@ -195,7 +195,7 @@ class KafkaTopics:
             try:
                 self._consumer.commit(offsets=listed, asynchronous=True)
             except KafkaException as error:
-                log.warning("offsets of group %s were not told: %s", self._group, error.args[0].str())
+                log.warning("offsets of group %s could not be committed: %s", self._group, error.args[0].str())
 
     def _topic_error(self, error: Any, doing: str) -> TopicError:
         if error.code() in _DENIED:

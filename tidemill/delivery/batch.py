@@ -189,7 +189,7 @@ class BatchDriver:
         """Deliver an interval in which the log has nothing at all: the resolved event alone, in the epoch in force. None: there is
         something, or it failed; `deliver` does it then.
 
-        The checkpoint moves, but is not made durable: a driver that begins before it passes over the same nothing.
+        The checkpoint moves, but is not made durable: a driver that begins before it skips the same empty interval.
         """
         if begin.parts or end.parts or self._machine.phase is not Phase.IDLE or self._machine.delivered is None or not self.fence.epoch:
             return None
@@ -222,7 +222,7 @@ class BatchDriver:
             raise
 
     def _carry_out(self, action: A.Action) -> Iterable[E.Event]:
-        """What came of an action; nothing of one that nobody answers."""
+        """The events that follow from an action; none from a note."""
         if isinstance(action, A.Note):
             self._note(action)
             return ()

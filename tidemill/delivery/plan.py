@@ -43,7 +43,7 @@ class PartitionInput:
 
     @property
     def busy(self) -> bool:
-        """Is there anything to read?"""
+        """Whether there is anything to read."""
         return bool(self.intervals or self.tables)
 
     @property

@@ -71,7 +71,7 @@ class Position:
     @classmethod
     def from_dict(cls, fields: object) -> Position:
         """Raises FeedBroken."""
-        found = Fields(fields, "the offset of a batch", FEED_FILE)
+        found = Fields(fields, "a position", FEED_FILE)
         parts = found.integers("parts", optional=True)
         return cls.of(parts) if parts else cls(found.integer("ts"))
 

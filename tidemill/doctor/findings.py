@@ -1,4 +1,4 @@
-"""What was found: a line a thing, and what to do about it. Pure."""
+"""What was found: one line for each check, and what to do about it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemill.errors import TidemillError, redact
 
 
 class Health(Enum):
-    """How a thing is."""
+    """The result of a check."""
 
     GOOD = "ok"
     DOUBTFUL = "warning"  # a changefeed starts, but may suffer later
@@ -33,12 +33,12 @@ class Finding:
 
 
 def good(subject: str, text: str) -> Finding:
-    """A thing that is well."""
+    """A check that passed."""
     return Finding(subject, Health.GOOD, redact(text))
 
 
 def doubtful(subject: str, text: str, remedy: str) -> Finding:
-    """A thing that may do harm later."""
+    """A check that warns: it may do harm later."""
     return Finding(subject, Health.DOUBTFUL, redact(text), redact(remedy))
 
 

@@ -10,7 +10,7 @@
                   translated by whoever takes them in
     sink_uri      whole in requests; redacted (`tidemill.redaction`) in every answer
 
-Errors are `TidemillError`s. Those in `tidemill.server.errors` have TiCDC's codes and are the caller's to mend (HTTP 400). Others may come
+Errors are `TidemillError`s. Those in `tidemill.server.errors` have TiCDC's codes and are faults of the caller (HTTP 400). Others may come
 too: `ConfigError`, `SinkError`, `LogError`, `UpstreamError`. `retryable` says that the same request may work later.
 
 A name that does not exist: ChangefeedNotExists, from every method that takes one. A namespace other than "default": InvalidKeyspace. All

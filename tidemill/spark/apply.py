@@ -130,8 +130,8 @@ def apply_rows(to: Target, tables: Tables, changes: pa.Table, stamp: Stamp | Non
 
 
 def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the last change of each key, with OP in place of what is told of changes. At one commit ts rows go before they come: a key
-    may be taken over from another row. Raises ConfigError for a kind of change that is not known."""
+    """Return the last change of each key, with OP in place of the columns about the change. At the same commit ts deletes come before
+    inserts: a row may take over the key of another one. Raises ConfigError for a kind of change that is not known."""
     kinds = changes[_TYPE]
     for kind in pc.unique(kinds).to_pylist():
         if kind not in GONE + THERE:

@@ -67,7 +67,7 @@ def _value(blob: Any) -> bytes:
 
 
 def _refused(item: WorkItem, attempt: int) -> TaskFailure:
-    text = f"{item}: the executor that had it is gone, and Spark ran it again (attempt {attempt})"
+    text = f"{item}: the executor that had it is gone, and Spark ran it again (its run {attempt + 1})"
     return TaskFailure(item.number, ExecutorLost.code, text, ExecutorLost.retryable)
 
 

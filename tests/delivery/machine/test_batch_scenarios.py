@@ -19,8 +19,8 @@ from tidemill.delivery.machine.state import Phase
 FOLDER = Path(__file__).parent / "scenarios"
 FILES = sorted(FOLDER.glob("*.txt"))
 ASKED_FOR = {
-    *("executor_lost", "sink_down_then_up", "topic_gone", "registry_refuses", "driver_restarted", "fence_lost", "ddl_at_the_end"),
-    *("stop_during_a_batch", "second_attempt_delivers_nothing"),
+    *("executor_lost", "job_lost", "sink_down_then_up", "topic_gone", "registry_refuses", "driver_restarted", "fence_lost"),
+    *("ddl_at_the_end", "stop_during_a_batch"),
 }
 
 

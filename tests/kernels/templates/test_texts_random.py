@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.golden.text_encoders import CANAL, NO_SLOW_ROWS, QUIET, SIMPLE, VARIANTS, encoder_of
+from tests.support.golden.text_encoders import CANAL_JSON, NO_SLOW_ROWS, QUIET, SIMPLE, VARIANTS, encoder_of
 from tests.support.golden.text_rows import encode_all, outcome
 from tests.support.rows.random_programs import random_programs
 from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
@@ -120,9 +120,9 @@ def test_large_values_and_limits() -> None:
     column = next(c.id for c in table.output_columns if c.tp == MySQLType.BLOB)
     record = random_record(rng, table)._replace(value=pack_row({column: b"\x01<\xff" * 700_000}), old_value=None)
     program = TableProgram("s", "t", table)
-    encoder = encoder_of([program], EncodingOptions(CANAL, max_message_bytes=1 << 30))
+    encoder = encoder_of([program], EncodingOptions(CANAL_JSON, max_message_bytes=1 << 30))
     assert [m.value for m in encode_all(encoder, [record] * 3)] == [plain(encoder, record)] * 3
-    small = encoder_of([program], EncodingOptions(CANAL, max_message_bytes=1000))
+    small = encoder_of([program], EncodingOptions(CANAL_JSON, max_message_bytes=1000))
     with pytest.raises(MessageTooLarge, match=rf"s\.t takes \d+ bytes.*{record.key.hex()}, start_ts 1, commit_ts {record.commit_ts}"):
         encode_all(small, [record])
 

@@ -44,7 +44,7 @@ ERRORS: dict[str, TidemillError] = {
     "disk_full": DiskLow("no room"),
     "segment_gone": SegmentGone("rows/0/x.arrow is not there"),
     "job_lost": JobLost("a worker died"),
-    "executor_lost": ExecutorLost("Spark ran it again (attempt 1)"),
+    "executor_lost": ExecutorLost("Spark ran it again (its run 2)"),
     "fenced": Fenced("another driver has begun"),
 }
 

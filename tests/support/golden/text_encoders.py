@@ -8,7 +8,7 @@ from tidemill.protocols.all import spec_of
 from tidemill.protocols.options import BinaryEncoding, CsvOptions, DebeziumOptions, EncodingOptions, MessageFormat, SimpleOptions
 from tidemill.protocols.spec import Needs, load
 
-CANAL, CSV, SIMPLE = MessageFormat.CANAL_JSON, MessageFormat.CSV, MessageFormat.SIMPLE
+CANAL_JSON, CSV, SIMPLE = MessageFormat.CANAL_JSON, MessageFormat.CSV, MessageFormat.SIMPLE
 DEBEZIUM = MessageFormat.DEBEZIUM
 
 
@@ -16,9 +16,9 @@ QUIET = SimpleOptions(bootstrap_messages=0, location="Asia/Shanghai")
 
 
 VARIANTS: dict[str, EncodingOptions] = {
-    "canal-json": EncodingOptions(CANAL),
-    "canal-json, changed columns": EncodingOptions(CANAL, enable_tidb_extension=True, only_output_updated_columns=True),
-    "canal-json, content compatible": EncodingOptions(CANAL, content_compatible=True, delete_only_handle_key_columns=True),
+    "canal-json": EncodingOptions(CANAL_JSON),
+    "canal-json, changed columns": EncodingOptions(CANAL_JSON, enable_tidb_extension=True, only_output_updated_columns=True),
+    "canal-json, content compatible": EncodingOptions(CANAL_JSON, content_compatible=True, delete_only_handle_key_columns=True),
     "csv": EncodingOptions(CSV),
     "csv, everything": EncodingOptions(CSV, csv=CsvOptions("||", "'", "NULL", "\n", True, BinaryEncoding.HEX, True, True)),
     "csv, handles": EncodingOptions(CSV, csv=CsvOptions(output_handle_key=True)),

@@ -1,7 +1,7 @@
 """When a write of a binlog is tried again, and where. Pure: a write is asked what to do next, and told how each attempt ended.
 
-A Prewrite goes from Pump to Pump: every 100 ms for 15 s, and more often than there are Pumps; at last to each of them once. A Commit or a
-Rollback goes to the Pump that has the Prewrite, every second for ten minutes: SQL has returned by then.
+A Prewrite goes from Pump to Pump: every 100 ms for 15 s, with at least one try more than there are Pumps; then each Pump once. A Commit
+or a Rollback goes to the Pump that has the Prewrite, every second for ten minutes: SQL has returned by then.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Sender:
     # what is to be sent
 
     def headers(self, stream: int, block: bytes, *, last: bool = False) -> None:
-        """Send a HEADERS frame, behind nothing that waits."""
+        """Send a HEADERS frame at once, ahead of data that waits."""
         self.output.append(frame(Frame.HEADERS, END_HEADERS | (END_STREAM if last else 0), stream, self._prefix + block))
         self._prefix = b""
 
@@ -127,7 +127,7 @@ class Sender:
             one.left += len(data)
 
     def finish(self, stream: int, status: Status, message: str = "") -> None:
-        """An opened stream has no more to send than what waits."""
+        """Note that a stream has no more data than what waits."""
         self._streams[stream].end = trailers(status, message)
 
     def drop(self, stream: int) -> None:

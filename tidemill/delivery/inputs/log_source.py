@@ -193,7 +193,7 @@ def _chain(reader: LogReader, partition: int, from_ts: int, to_ts: int) -> list[
 
 
 def json_style(identity: LogIdentity, ts: int) -> JsonStyle:
-    """How the cluster printed documents of rows just above ts; as ever where the log does not tell its version."""
+    """How the cluster printed documents of rows just above ts; the default where the log does not have its version."""
     return style_of(identity.version_at(ts) or "")
 
 

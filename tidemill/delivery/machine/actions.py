@@ -18,7 +18,7 @@ from tidemill.tidb.schema.events import DdlEvent
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to deliver a batch. Each has an epoch of its own."""
+    """One attempt to deliver a batch (not Spark's attempt of a task). Each has an epoch of its own."""
 
     batch: int
     epoch: int
@@ -216,7 +216,7 @@ class Debug:
 
 @dataclass(frozen=True, slots=True)
 class EndBatch:
-    """The batch is over. None: it had been delivered before, by a driver that ended before Spark noted it."""
+    """The batch is over. None: it was delivered before."""
 
     report: Report | None
 

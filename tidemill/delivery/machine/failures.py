@@ -1,14 +1,14 @@
 """What follows from each way in which an attempt can fail: a table, without exceptions to it elsewhere.
 
-    kind                what follows                                                   where it comes from
-    storage away        wait until it is back                                          of the log, of the changefeed's state; a full disk
-    segment gone        read the log's list of files again, try again                  compaction or retention took a file
-    job lost            try again after a grace, `lost_attempts` times                    a worker died, memory ran out, a bug
-    executor lost       try again after a grace                                        Spark ran a task again on another executor
-    message refused     ask for the topics: try again if they changed, else give up    a topic's limit was lowered
-    fenced              give up                                                        another driver has taken the changefeed over
-    transient           try again                                                      a sink, a registry, a topic that is away
-    permanent           give up                                                        an error that trying again does not mend
+    kind              what follows                                                      where it comes from
+    storage away      wait until it is back                                             of the log, of the changefeed's state; a full disk
+    segment gone      read the log's list of files again, try again                     compaction or retention took a file
+    job lost          try again after a grace, `lost_attempts` times                    a worker died, memory ran out, a bug
+    executor lost     try again after a grace                                           Spark ran a task again on another executor
+    message refused   ask for the topics: try again if they changed, else give up       a topic's limit was lowered
+    fenced            give up                                                           another driver has taken the changefeed over
+    transient         try again                                                         a sink, a registry, a topic that is away
+    permanent         give up                                                           an error that a retry cannot mend
 
 "Try again" ends when the retry policy says so (`retry.py`). Waiting for storage does not count against it. Every failure ends the epoch
 first: nothing of the failed attempt goes on beside the next one.

@@ -55,11 +55,11 @@ R_CHUNK, R_SUB, R_OP, R_FLAGS, R_GENERATION, R_NEXT = 44, 48, 52, 53, 56, 60
 SUB = np.dtype(
     {
         "names": [
-            "region_id", "request_id", "resolved", "checkpoint", "partition", "state", "initialized", "touched", "stream",
+            "region_id", "request_id", "resolved", "partition", "state", "initialized", "touched", "stream",
             "lo_len", "hi_len", "lo", "hi", "seen", "sub_range", "since",
         ],
-        "formats": ["i8", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8", "i8"],
-        "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 64, 72, 80, 88, 96],
+        "formats": ["i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8", "i8"],
+        "offsets": [0, 8, 16, 32, 36, 40, 44, 48, 52, 56, 64, 72, 80, 88, 96],
         "itemsize": 128,
     }
 )  # fmt: skip
@@ -67,7 +67,7 @@ SUB = np.dtype(
 clock (X_CLOCK) when the store last sent something for it; sub_range: the id of its sub-range in the region state machine; since: rows at or
 below it are not wanted."""
 
-S_REGION, S_REQUEST, S_RESOLVED, S_CHECKPOINT, S_PARTITION, S_STATE, S_INIT, S_TOUCHED = 0, 8, 16, 24, 32, 36, 40, 44
+S_REGION, S_REQUEST, S_RESOLVED, S_PARTITION, S_STATE, S_INIT, S_TOUCHED = 0, 8, 16, 32, 36, 40, 44
 S_STREAM, S_LOLEN, S_HILEN, S_LO, S_HI, S_SEEN, S_SINCE = 48, 52, 56, 64, 72, 80, 96
 
 IMPORTED = 0x80

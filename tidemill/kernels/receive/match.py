@@ -7,7 +7,7 @@ The rules are those of TiKV's cdc component, checked against TiCDC's own handler
 - Afterwards a COMMIT must find its prewrite. If it does not, it breaks the protocol and ends the subscription; its range is
   subscribed again from its resolved ts.
 - A PREWRITE of op PUT without a value is fake (the lock of a large value was rewritten): it never replaces a real one.
-- commit_ts at or below the checkpoint is stale; at or below the resolved ts it breaks the protocol.
+- commit_ts at or below `since` of the subscription is stale; at or below the resolved ts it breaks the protocol.
 - A row whose key lies outside of the subscription is dropped (servers that do not filter).
 """
 

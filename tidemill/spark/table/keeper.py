@@ -74,13 +74,13 @@ class Tasks:
         self.change = asyncio.Event()
 
     def is_over(self) -> bool:
-        """Whether all tasks have read their parts, or none comes any more."""
+        """Whether all tasks have read their parts, or no further task will connect."""
         if self._connected:
             return False
         return len(self._done) >= self._n or time.monotonic() - self._moved > self._idle_s
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Speak with one task: it sends the token, and is told `held`; then, when it has read its part, its number."""
+        """Serve one task: it sends the token, and is told `held`; then, when it has read its part, its number."""
         try:
             greeting = await asyncio.wait_for(reader.readline(), GREETING_S)
             if not hmac.compare_digest(greeting.strip(), self._token.encode()):

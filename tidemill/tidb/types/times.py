@@ -1,7 +1,7 @@
 """DATE, DATETIME, TIMESTAMP and TIME: packed numbers, parts and text.
 
 A packed time is `((((year*13 + month) << 5 | day) << 17) | hour << 12 | minute << 6 | second) << 24 | microsecond`. Month and day may
-be be 0. JSON documents use another layout of bits (`from_core`). A TIME is a number of nanoseconds.
+be 0. JSON documents use another layout of bits (`from_core`). A TIME is a number of nanoseconds.
 """
 
 from __future__ import annotations

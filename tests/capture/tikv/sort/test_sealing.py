@@ -44,7 +44,7 @@ def test_order_duplicates_and_batches(seed: int, tmp_path: Path) -> None:
         done = log.seal(matcher.take(0, FOREVER - 1), 10**7)
         assert log_rows(tmp_path)[0] == as_log(emitted(rows))
         assert done.rows == len(as_log(emitted(rows)))
-    done.give_up(matcher.chunks)
+    done.release_holds(matcher.chunks)
     assert matcher.chunks.held() == 0
 
 
@@ -82,7 +82,7 @@ def test_spilled_rows_merge_into_the_same_log(seed: int, tmp_path: Path) -> None
             if random_.random() < 0.7:
                 spilled(log, matcher, FOREVER)
         for to_ts in (cut - 5, cut, 10**7):
-            log.seal(matcher.take(0, to_ts), to_ts).give_up(matcher.chunks)
+            log.seal(matcher.take(0, to_ts), to_ts).release_holds(matcher.chunks)
         got, spans = log_rows(tmp_path)
         assert got == as_log(emitted(rows))
         assert spans[-1][1] == 10**7
@@ -129,7 +129,7 @@ def test_rows_of_a_table_that_moved_to_another_partition_stay_out(on_disk: bool,
         log.came_back(5, 350)
         if on_disk:
             spilled(log, matcher, FOREVER)
-        log.seal(matcher.take(0, 1000), 1000).give_up(matcher.chunks)
+        log.seal(matcher.take(0, 1000), 1000).release_holds(matcher.chunks)
     got = {(table, commit_ts) for table, _, _, commit_ts, *_ in log_rows(tmp_path)[0]}
     assert got == {(5, 100), (5, 400), (6, 100), (6, 200), (6, 300), (6, 400)}
     assert matcher.chunks.held() == 0
@@ -153,7 +153,7 @@ def test_ranges_of_a_table_that_moved_stay_out(tmp_path: Path) -> None:
             log.moved_away(5, ts, FOREVER, handles)
         for handles, ts in back.items():
             log.came_back(5, ts, handles)
-        log.seal(matcher.take(0, 1000), 1000).give_up(matcher.chunks)
+        log.seal(matcher.take(0, 1000), 1000).release_holds(matcher.chunks)
 
     def stays(row: Row) -> bool:
         handle = row.key[11:]

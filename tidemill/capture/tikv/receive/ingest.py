@@ -489,7 +489,7 @@ class Receiver:
                 self._finish_seals(wait=True)
             if self.spilling.busy(p):
                 continue
-            if p not in self._sealing and self.logs[p].head < (end := self.logs[p].reach(to_ts)) < FOREVER:
+            if p not in self._sealing and self.logs[p].head < (end := self.logs[p].end_of_seal(to_ts)) < FOREVER:
                 self._sealing.begin(p, matcher.take(p, end), end)
                 self._seal_begun_to[p] = end
         self._lap("take", begin)
@@ -503,7 +503,7 @@ class Receiver:
             self.workers.wait(self._sealing.futures())
         for p, rows, done in self._sealing.finished():
             self._stirred = True  # the frontier may have moved while this was written
-            done.give_up(self.matcher.chunks)
+            done.release_holds(self.matcher.chunks)
             self.matcher.recycle(rows)
             self.stats.sealed_rows += done.rows
             self.stats.sealed_bytes += done.bytes

@@ -158,7 +158,7 @@ class Matcher:
         self._ranges[sub] = low, high
         range_ = len(lo), len(hi), address(low), address(high)
         wanted = checkpoint if since is None else since
-        self.subs[sub] = region_id, request_id, checkpoint, checkpoint, partition, L.ACTIVE, 0, -1, stream, *range_, self.clock(), 0, wanted
+        self.subs[sub] = region_id, request_id, checkpoint, partition, L.ACTIVE, 0, -1, stream, *range_, self.clock(), 0, wanted
         if bind(address(self.x), sub):
             self.subs[sub]["state"] = L.FREE
             self._free_subs.append(sub)
@@ -185,12 +185,12 @@ class Matcher:
             bind(address(self.x), sub)
         self._bound = len(live)
 
-    def place(self, checkpoint: int, partition: int) -> int:
-        """Add a placeholder for a range that is not subscribed yet: it holds the frontier at `checkpoint` until `drop`."""
+    def place(self, resolved_ts: int, partition: int) -> int:
+        """Add a placeholder for a range that is not subscribed yet: it holds the frontier at `resolved_ts` until `drop`."""
         sub = self._new_sub()
         low = np.zeros(PAD, np.uint8)
         self._ranges[sub] = low, low
-        self.subs[sub] = 0, 0, checkpoint, checkpoint, partition, L.DEAD, 0, -1, 0, 0, 0, address(low), address(low), self.clock(), 0, 0
+        self.subs[sub] = 0, 0, resolved_ts, partition, L.DEAD, 0, -1, 0, 0, 0, address(low), address(low), self.clock(), 0, 0
         return sub
 
     def set_multiplexed(self, stream: int, multiplexed: bool) -> None:

@@ -51,7 +51,7 @@ class Sealed:
         for chunk, n in zip(*np.unique(rows["chunk"], return_counts=True), strict=True):
             self.holds[int(chunk)] = self.holds.get(int(chunk), 0) + int(n)
 
-    def give_up(self, chunks: Chunks) -> None:
+    def release_holds(self, chunks: Chunks) -> None:
         """Release the holds of the sealed rows. Call it on the matcher's thread."""
         for chunk, n in self.holds.items():
             if chunk >= 0:
@@ -86,7 +86,7 @@ class PartitionLog:
         """The log is complete up to here."""
         return self.writer.head
 
-    def reach(self, to_ts: int) -> int:
+    def end_of_seal(self, to_ts: int) -> int:
         """Return how far a seal that could go to `to_ts` may go. If a previous writer announced an interval that it may still publish, the
         seal ends exactly there. It waits until all rows of that interval are here."""
         pledged = self.writer.pledged_to
@@ -165,10 +165,10 @@ class PartitionLog:
         self.writer.set_head(to_ts)
         self._begun = None
         done.sort_seconds = self._sort_seconds
-        self._let_go(done)
+        self._free_sealed(done)
         return done
 
-    def _let_go(self, done: Sealed) -> None:
+    def _free_sealed(self, done: Sealed) -> None:
         """Free what was sealed of the runs."""
         for run, reached in self._reached:
             done.holds[run.chunk] = done.holds.get(run.chunk, 0) + reached - run.at

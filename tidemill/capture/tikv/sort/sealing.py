@@ -98,7 +98,7 @@ class Sealing:
             except NOT_NOW as e:
                 one.refusal, one.again_at = e.message, self._workers.now() + self._pause(one, e)
                 continue
-            self._is_there(one)
+            self._storage_answered(one)
             self.cpu += cpu
             del self._under_way[p]
             found.append((p, one.rows, done))
@@ -111,14 +111,14 @@ class Sealing:
     def _pause(self, one: _Seal, error: DiskLow | LogUnavailable) -> float:
         """Return the seconds until the next attempt."""
         if isinstance(error, DiskLow):
-            self._is_there(one)
+            self._storage_answered(one)
             return AGAIN
         one.failures += 1
         if self._retry is not None:
             self._retry.begun(error, first=one.failures == 1)
         return pause_after(one.failures)
 
-    def _is_there(self, one: _Seal) -> None:
+    def _storage_answered(self, one: _Seal) -> None:
         """Note that the storage answered."""
         if one.failures and self._retry is not None:
             self._retry.over(back=True)

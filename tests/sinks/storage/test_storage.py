@@ -23,8 +23,10 @@ from tidemill.config.uri import SinkUri, parse_sink_uri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable
 from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.base import BatchContext
+from tidemill.sinks.storage import parts
 from tidemill.sinks.storage.control import StorageControl
 from tidemill.sinks.storage.driver import StorageDriverSink
+from tidemill.sinks.storage.open import store_of
 from tidemill.sinks.storage.paths import RESERVED
 from tidemill.sinks.storage.store import Store
 from tidemill.sinks.storage.task import StorageTaskSink
@@ -235,6 +237,16 @@ def test_killed_at_any_step_nothing_is_lost_or_doubled(place: Place) -> None:
             break
         steps += stride
     assert steps > 12
+
+
+def test_a_driver_that_another_one_has_replaced_leaves_the_parts_of_that_one(place: Place) -> None:
+    store = store_of(place.uri())
+    for epoch in (1, 2, 3):
+        parts.begin(store, context(5 - epoch, epoch=epoch), 0)
+    parts.drop_old(store, 2)
+    assert store.folders(parts.TRIES) == ["2-3"]
+    assert parts.begun(store, context(2, epoch=3)) == 0
+    assert store.folders("nothing/here") == []
 
 
 def test_a_batch_that_was_published_is_not_written_again(place: Place, caplog: pytest.LogCaptureFixture) -> None:

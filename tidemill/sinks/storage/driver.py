@@ -237,7 +237,7 @@ class StorageDriverSink:
             log.warning("%s: finishing a batch that was published in part", self._store)
             self._publish(plan)
             self._store.delete(_PUBLISHING)
-        self._store.clear(parts.TRIES)
+        parts.drop_old(self._store, ctx.epoch)
         text = self._store.read(paths.METADATA)
         return statefile.read(text, f"{self._store}/{paths.METADATA}", owner.NOTE).integer("checkpoint-ts") if text is not None else 0
 
@@ -250,6 +250,7 @@ class StorageDriverSink:
     def _empty(self) -> None:
         """Remove the files of an earlier replay."""
         self._store.delete(_PUBLISHING)
+        self._store.clear(parts.TRIES)
         for name in list(self._store.walk()):
             if paths.is_ours(name, self._layout.extension):
                 self._store.delete(name)

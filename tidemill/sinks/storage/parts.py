@@ -29,6 +29,7 @@ from tidemill.sinks.storage.store import Store
 from tidemill.statefile import Fields
 
 TRIES = f"{FOLDER}/tries"
+_TRY = re.compile(r"([0-9]+)-([0-9]+)")
 _LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
 
 
@@ -46,6 +47,14 @@ class Part:
 def folder_of(ctx: BatchContext) -> str:
     """Return the folder of an attempt."""
     return f"{TRIES}/{ctx.batch}-{ctx.epoch}"
+
+
+def drop_old(store: Store, epoch: int) -> None:
+    """Remove what attempts up to an epoch left. Attempts of a later epoch are another driver's: it has taken over."""
+    for name in store.folders(TRIES):
+        found = _TRY.fullmatch(name)
+        if found is not None and int(found[2]) <= epoch:
+            store.clear(f"{TRIES}/{name}")
 
 
 def begin(store: Store, ctx: BatchContext, after: int) -> None:

@@ -61,6 +61,10 @@ class Store(ABC):
         """Return the names of a folder's files, without the folder. A missing folder has none."""
 
     @abstractmethod
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders directly in a folder. A missing folder has none."""
+
+    @abstractmethod
     def walk(self) -> Iterator[str]:
         """Yield all files."""
 
@@ -165,6 +169,13 @@ class LocalStore(Store):
         with file_errors("reading a folder", self._root):
             try:
                 return [path.name for path in (self._root / folder).iterdir() if path.is_file()]
+            except FileNotFoundError:
+                return []
+
+    def folders(self, folder: str) -> list[str]:
+        with file_errors("reading a folder", self._root):
+            try:
+                return [path.name for path in (self._root / folder).iterdir() if path.is_dir()]
             except FileNotFoundError:
                 return []
 
@@ -286,9 +297,15 @@ class S3Store(Store):
         return found
 
     def names(self, folder: str) -> list[str]:
+        return [info.base_name for info in self._listed(folder) if info.is_file]
+
+    def folders(self, folder: str) -> list[str]:
+        return [info.base_name for info in self._listed(folder) if not info.is_file]
+
+    def _listed(self, folder: str) -> list[pyarrow.fs.FileInfo]:
         with self._errors("listing", folder):
-            listed = self._fs.get_file_info(pyarrow.fs.FileSelector(self._at(folder), allow_not_found=True))
-        return [info.base_name for info in listed if info.is_file]
+            found: list[pyarrow.fs.FileInfo] = self._fs.get_file_info(pyarrow.fs.FileSelector(self._at(folder), allow_not_found=True))
+            return found
 
     def walk(self) -> Iterator[str]:
         with self._errors("listing"):

@@ -98,7 +98,7 @@ class LakeDriverSink:
         if self._fresh:
             self._clear()
             self._fresh = False
-        self._store.clear(parts.TRIES)
+        parts.drop_old(self._store, ctx.epoch)
         head = read_head(self._store)
         self._now = dict(read_manifest(self._store, head.manifest).tables)
         return head

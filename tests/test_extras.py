@@ -13,7 +13,7 @@ from tidemill.errors import ConfigError
 from tidemill.extras import EXTRAS, ExtraMissing, extra
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-MODULES = {"confluent_kafka": "confluent-kafka", "pymysql": "PyMySQL"}
+MODULES = {"confluent_kafka": "confluent-kafka", "pymysql": "PyMySQL", "opentelemetry": "opentelemetry-exporter-otlp-proto-http"}
 """Packages whose module has another name."""
 
 

@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("protocols", False),),
     (("kernels", False),),
     (
-        *(("changelog", True), ("process", True), ("metrics", True), ("rules", False)),
+        *(("changelog", True), ("process", True), ("metrics", True), ("traces", True), ("rules", False)),
         *(("canal.scramble", False), ("canal.frames", False), ("canal.flat", False), ("binlog", False)),
     ),
     (("config", False),),
@@ -85,6 +85,7 @@ STATE_MACHINES = (
     "delivery.machine.failures",
     "delivery.machine.retry",
     "delivery.machine.state",
+    "delivery.measure.batch_spans",
     "delivery.plan",
     "server.changefeeds.capture_rules",
     "server.shared.election",

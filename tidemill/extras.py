@@ -17,6 +17,7 @@ EXTRAS = {
     "server": ("fastapi", "starlette", "uvicorn", "h11", "httpx", "etcd3aio"),
     "playground": ("greenlet", "etcd3aio"),
     "views": ("duckdb", "sqlglot"),
+    "otel": ("opentelemetry",),
 }
 """The extras of pyproject.toml, and the modules that each brings."""
 

@@ -14,7 +14,7 @@ from tidemill.capture.status import CaptureStatus, Section
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.feed_metrics import feed_samples
 from tidemill.changefeed.run_status import RunStatus
-from tidemill.delivery.timings import Timings
+from tidemill.delivery.measure.timings import Timings
 from tidemill.metrics.histogram import Histograms
 from tidemill.metrics.samples import Sample
 from tidemill.metrics.ticdc import with_ticdc_names

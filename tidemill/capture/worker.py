@@ -24,6 +24,7 @@ from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.feed.puller import Puller
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.receive.matcher import FOREVER
+from tidemill.capture.tikv.receive.seal_spans import seal_traces
 from tidemill.capture.tikv.receive.workers import Threads
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.machine import RegionMachine
@@ -87,6 +88,7 @@ class Pulling:
             note_import=self._note_import,
             workers=Threads(1 if writer.storage.local else min(len(logs), SEALERS)),
             retry=self.retry,
+            traced=seal_traces([*map(str, self.partitions), *(("schema",) if on_schema is not None else ())]),
         )
         self.machine = RegionMachine(len(logs))
         self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail, filter_loop=config.filter_loop)

@@ -69,6 +69,7 @@ from tidemill.spark import settings as spark_settings
 from tidemill.spark.background import BackgroundSpark
 from tidemill.spark.local import EarlyRunner
 from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.traces import process as traces
 
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
 
@@ -523,6 +524,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lifeline.hold()
     try:
         logs.setup(parsed.log_level, parsed.log_file, part="changefeed")
+        traces.begin("changefeed")
         Runner(options_of(parsed), stop).run()
     except TidemillError as error:
         fail(error)

@@ -32,8 +32,8 @@ from tidemill.delivery.machine import events as E
 from tidemill.delivery.machine.batch_machine import BatchMachine
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.machine.state import Phase
+from tidemill.delivery.measure.timings import Timings
 from tidemill.delivery.position import Position, Ranges, end_of
-from tidemill.delivery.timings import Timings
 from tidemill.delivery.work_item import TaskResult, TaskStats, WorkItem
 from tidemill.errors import BatchFailed, TidemillError, made
 from tidemill.protocols.common.messages import KeyValue
@@ -170,12 +170,14 @@ class BatchDriver:
         """Deliver what lies between two positions; None: it was delivered before. Raises as `run`."""
         report: A.Report | None = None
         begun = time.perf_counter()
+        self.timings.begun(batch, begin, end)
         events: deque[E.Event] = deque([E.BatchBegun(batch, begin, end, self.clock())])
         while events:
             for action in self._machine.step(events.popleft()):
                 if isinstance(action, A.EndBatch):
                     report = action.report
                 elif isinstance(action, A.Fail):
+                    self.timings.failed(action.error)
                     raise action.error from action.cause
                 else:
                     events.extend(self._carry_out(action))
@@ -227,13 +229,15 @@ class BatchDriver:
             self._note(action)
             return ()
         begun = time.perf_counter()
+        failure: TidemillError | None = None
         try:
             with self._coded():
                 return [*self._answer(action)]
         except TidemillError as error:
+            failure = error
             return [E.Failed(error, self.clock())]
         finally:
-            self.timings.answered(action, time.perf_counter() - begun)
+            self.timings.answered(action, time.perf_counter() - begun, failure)
 
     @contextmanager
     def _coded(self) -> Iterator[None]:

@@ -16,7 +16,8 @@ from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.delivery.machine.retry import RetryPolicy
-from tidemill.delivery.timings import Timings
+from tidemill.delivery.measure.timings import Timings
+from tidemill.delivery.measure.traced import timings_of
 from tidemill.errors import TidemillError
 from tidemill.sinks.base import DriverSink, HeedsStop
 from tidemill.sinks.spec import open_driver_sink, spec_of
@@ -46,7 +47,7 @@ class Delivery:
         if isinstance(sink, HeedsStop):
             sink.heed(stop)
         router = TableRouter(settings, sink.place)
-        timings = Timings()
+        timings = timings_of(settings.feed)
         schemas = open_schemas(settings, router, schemas_file, stop, timings.registry)
         if schemas is not None:
             stack.callback(schemas.close)

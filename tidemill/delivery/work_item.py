@@ -56,6 +56,7 @@ class TaskStats:
     deliver_ns: int = 0  # without `flush_ns`
     flush_ns: int = 0  # until all messages were acknowledged
     cpu_ns: int = 0
+    began_ns: int = 0  # Unix time in nanoseconds, by the clock of the worker's machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,6 @@ def total(stats: list[TaskStats]) -> TaskStats:
     whole = TaskStats(-1)
     for one in stats:
         for name in TaskStats.__slots__:
-            if name not in ("number", "worker"):
+            if name not in ("number", "worker", "began_ns"):
                 setattr(whole, name, getattr(whole, name) + getattr(one, name))
     return whole

@@ -22,6 +22,7 @@ from tidemill.server.api import create_app
 from tidemill.server.api.forward import Forwarding, client_of
 from tidemill.server.api.listener import Certificates, Listener
 from tidemill.server.api.tokens import Tokens
+from tidemill.server.api.traced import traced
 from tidemill.server.manager import Manager
 from tidemill.server.options import ServerOptions, own_version
 from tidemill.server.page.log_lines import FileEnd, Ring
@@ -127,7 +128,7 @@ async def serve(
         role = Role(manager, elector, "https" if certificates.cert is not None else "http")
         forwarding = Forwarding(app, role, lambda: client_of(certificates.ca, certificates.cert, certificates.key))
         stack.push_async_callback(forwarding.close)
-        listener = Listener(forwarding, certificates)
+        listener = Listener(traced(forwarding), certificates)
         electing = asyncio.create_task(elector.run())
         stack.push_async_callback(_ended, electing)
         await listener.start(addr)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.support.capture.eventfeeds import Row, message
 from tidemill.capture.tikv.receive.ingest import Options, Receiver
+from tidemill.capture.tikv.receive.seal_spans import SealTraces
 from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
@@ -35,14 +36,14 @@ def log_of(folder: Path) -> tuple[LogWriter, PartitionLog]:
     return writer, PartitionLog(writer.partition(0), scratch, slice_rows=8192)
 
 
-def two_pieces(folder: Path, options: Options) -> tuple[LogWriter, Receiver, list[int]]:
+def two_pieces(folder: Path, options: Options, traced: SealTraces | None = None) -> tuple[LogWriter, Receiver, list[int]]:
     """A receiver of two partitions, each with a sub-range whose scan is complete; and the partitions as they are sealed."""
     writer = LogWriter.create(folder / "log", LogIdentity(cluster_id="1", start_ts=10, partitions=2), snapshot={})
     scratch = folder / "scratch"
     scratch.mkdir()
     sealed: list[int] = []
     logs = [PartitionLog(writer.partition(p), scratch) for p in range(2)]
-    receiver = Receiver(logs, scratch, lambda events: None, lambda p, done: sealed.append(p), options=options)
+    receiver = Receiver(logs, scratch, lambda events: None, lambda p, done: sealed.append(p), options=options, traced=traced)
     for sub_range in (0, 1):
         receiver.place(sub_range, 10, sub_range)
         receiver.subscribe(sub_range, 0, sub_range + 1, 7, 10, b"", b"", sub_range)

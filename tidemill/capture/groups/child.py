@@ -20,6 +20,7 @@ from tidemill.capture.groups.credentials import Credentials
 from tidemill.capture.groups.group import Group, Outcome
 from tidemill.errors import EXIT_RETRY, TidemillError, exit_code, redact
 from tidemill.process import lifeline
+from tidemill.traces import process as traces
 
 _log = logging.getLogger("tidemill.capture.groups.child")
 
@@ -43,6 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     lifeline.hold()
     logs.setup(options.log_level, options.log_file, part=f"group {options.group}")
+    traces.begin(f"group {options.group}")
     try:
         outcome = uvloop.run(_run(Credentials.from_environment(), options))
     except TidemillError as error:

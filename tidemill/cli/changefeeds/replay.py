@@ -22,6 +22,7 @@ from tidemill.cli.shared.options import (
     SparkMasterOption,
     TzOption,
 )
+from tidemill.traces import process as traces
 
 log_ = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ def command(
     from tidemill.spark import settings as sparkconf
 
     logs.setup(log_level, log_file, part="replay")
+    traces.begin("replay")
     with TemporaryDirectory(prefix="tidemill-replay-") as folder:
         sink_uri, console = of_uri(sink_uri, Path(folder) / "changes.jsonl")
         start, target = ts_in(log, start_ts), ts_in(log, target_ts)

@@ -17,6 +17,7 @@ from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import ConfigError
 from tidemill.process.places import check_master, check_master_reachable, is_here
 from tidemill.spark import settings
+from tidemill.traces import process as traces
 
 DATA_DIR = Path("tidemill-server")
 """What it takes where it is given none."""
@@ -103,6 +104,7 @@ def command(
     from tidemill.server.upstream import Upstream
 
     logs.setup(log_level, log_file, part="server")
+    traces.begin("server")
     check_master(master)
     check_master_reachable(master)
     if gc_ttl <= 0:

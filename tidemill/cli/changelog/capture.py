@@ -31,6 +31,7 @@ from tidemill.cli.shared.options import (
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, LogUnavailable
 from tidemill.process.places import check_master_reachable
+from tidemill.traces import process as traces
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -112,6 +113,7 @@ def command(
     if transport not in tuple(Transport):
         raise ConfigError(f"--transport {transport!r} is unknown", hint="Use h2 or grpc.")
     logs.setup(log_level, log_file, part="capture")
+    traces.begin("capture")
     check_master_reachable(master)
     settings = CaptureConfig(
         pd=tuple(pd.split(",")),

@@ -50,7 +50,7 @@ def deliver(item: WorkItem) -> TaskStats:
     """Run an item. Raises the errors of the log, the rows, the encoder and the sink, and Fenced if another epoch has begun."""
     clock = time.perf_counter_ns
     cpu = time.process_time_ns()
-    stats = TaskStats(item.number, worker=os.getpid())
+    stats = TaskStats(item.number, worker=os.getpid(), began_ns=time.time_ns())
     check_fence = FenceCheck(item.fence, item.epoch)
     check_fence(now=True)
     compiled = compiled_for(item.pack)

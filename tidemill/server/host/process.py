@@ -37,6 +37,7 @@ from tidemill.server.host.shared_log import SharedLog
 from tidemill.server.host.shared_spark import SharedSpark
 from tidemill.server.settings import FeedSettings
 from tidemill.spark import settings as spark_settings
+from tidemill.traces import process as traces
 
 log = logging.getLogger("tidemill.server.host.process")  # as a program its __name__ is another
 
@@ -213,6 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parsed: Any = parse_arguments(given)
     try:
         logs.setup(parsed.log_level, parsed.log_file, part="delivery")
+        traces.begin("delivery")
         spark = SharedSpark(parsed.data_dir / "spark.log", parsed.master, spark_settings.options(parsed.spark_conf))
         parsed = parse_arguments([*given, *standby.arguments(partial(_load, spark), spark.check)])
         logs.set_level(parsed.log_level)
@@ -227,6 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(error)
     except OSError as error:
         fail_of_system(error)
+    traces.end()
     logging.shutdown()
     os._exit(0)  # threads whose sink does not answer must not hold the end up
 

@@ -23,6 +23,7 @@ from tidemill.capture.tikv.feed.inbox import EndOfStream, Inbox, Message
 from tidemill.capture.tikv.receive.decode import Batch, Scanner
 from tidemill.capture.tikv.receive.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.receive.memory import Array
+from tidemill.capture.tikv.receive.seal_spans import SealTraces
 from tidemill.capture.tikv.receive.workers import Threads, Workers
 from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
@@ -155,9 +156,10 @@ class Receiver:
         note_import: Callable[[int, int], None] = lambda ts, table_id: None,
         workers: Workers | None = None,
         retry: StorageRetry | None = None,
+        traced: SealTraces | None = None,
     ) -> None:
         """`note_import` records that a physical import wrote rows of a table at a commit_ts. It is called on a sealing thread, before any
-        segment that reaches that ts. `retry` is told of seals that wait for storage."""
+        segment that reaches that ts. `retry` is told of seals that wait for storage. `traced` makes traces of seals."""
         self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) already recorded
         self.options = options or Options()
         self.inbox = Inbox(self.options.inbox)
@@ -173,6 +175,7 @@ class Receiver:
         self.failure: BaseException | None = None
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
+        self._traced = traced
         self._scanner = Scanner(self.matcher.chunks)
         self._sealing = Sealing(self.logs, self.workers, note_import, retry, on_done=self.inbox.wake)
         self._seal_begun_to: Array = np.zeros(len(self.logs), np.int64)  # how far the latest seal goes
@@ -348,7 +351,10 @@ class Receiver:
         self.stats.bytes += int(batch.ends[-1])
         self._budgets()
         self._lap("spill", begin)
-        self.stats.stages.observe("feed", time.perf_counter() - begun)
+        took = time.perf_counter() - begun
+        self.stats.stages.observe("feed", took)
+        if self._traced is not None:
+            self._traced.fed(took)
 
     def _note(self, batch: Batch) -> None:
         for one in batch.imports:
@@ -511,5 +517,7 @@ class Receiver:
             if done.files:  # else only the head has moved
                 self.stats.stages.observe("sort", done.sort_seconds)
                 self.stats.stages.observe("seal", done.seconds)
+                if self._traced is not None:
+                    self._traced.sealed(p, done)
             self._on_sealed(p, done)
         self.stats.cpu["seal"] = self._sealing.cpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.delivery.machine import actions as A
-from tidemill.delivery.timings import STAGES, STEPS, Timings
+from tidemill.delivery.measure.timings import STAGES, STEPS, Timings
 from tidemill.delivery.work_item import TaskFailure, TaskStats
 from tidemill.metrics.histogram import all_from, from_dict
 

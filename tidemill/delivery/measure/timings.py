@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.delivery.machine import actions as A
+from tidemill.delivery.position import Position
 from tidemill.delivery.work_item import TaskResult, TaskStats
+from tidemill.errors import TidemillError
 from tidemill.metrics.histogram import ROWS, Histogram, Histograms
 
 STAGES: Mapping[type[A.Request], str] = {
@@ -29,13 +31,16 @@ STEPS = ("route", "encode", "deliver", "flush")
 
 
 class Timings:
-    """The durations of one changefeed."""
+    """The durations of one changefeed. `traced.TracedTimings` makes traces of the same."""
 
     def __init__(self) -> None:
         self._stages, self._steps = Histograms(STAGES.values()), Histograms(STEPS)
         self._batch, self._rows, self._registry = Histogram(), Histogram(ROWS), Histogram()
 
-    def answered(self, request: A.Request, seconds: float) -> None:
+    def begun(self, batch: int, begin: Position, end: Position) -> None:
+        """A batch begins."""
+
+    def answered(self, request: A.Request, seconds: float, error: TidemillError | None = None) -> None:
         """A request of the batch machine was carried out, or failed, in so many seconds."""
         stage = STAGES.get(type(request))
         if stage is not None:
@@ -52,6 +57,9 @@ class Timings:
         """A batch was delivered, all attempts and pauses together in so many seconds."""
         self._batch.observe(seconds)
         self._rows.observe(report.stats.rows)
+
+    def failed(self, error: TidemillError) -> None:
+        """The batch ended without being delivered."""
 
     def registry(self, seconds: float) -> None:
         """The schema registry answered a request, or failed to, in so many seconds."""

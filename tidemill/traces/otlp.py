@@ -49,6 +49,8 @@ class OtlpTracer:
         self._propagator = TraceContextTextMapPropagator()
         self._closing, self._closed = threading.Event(), threading.Event()
         threading.Thread(target=self._close, name="traces", daemon=True).start()
+        if said.last:
+            log.warning("a setting of traces does not count: %s", said.last)
 
     def send(self, span: Span, parent: Parent | None = None) -> None:
         """Give a tree of spans to the queue, as far as it is sampled."""

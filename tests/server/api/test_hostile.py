@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -164,6 +165,37 @@ def test_no_secret_is_answered_or_logged(api: Api, caplog: pytest.LogCaptureFixt
 def test_pages_of_other_sites_change_nothing(with_feed: Api, headers: dict[str, str], status: int) -> None:
     assert with_feed.post(f"{LIST}/test/pause", headers=headers).status_code == status
     assert with_feed.get(LIST, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example:8300", 403),
+        ("localhost.evil.example:8300", 403),
+        ("localhost:8300", 200),
+        ("cdc.localhost:8300", 200),
+        ("127.0.0.1:8300", 200),
+        ("[::1]:8300", 200),
+        (f"{socket.gethostname()}:8300", 200),
+        ("bad]host", 403),
+    ],
+)
+def test_a_name_that_was_made_to_lead_here_changes_nothing(with_feed: Api, host: str, status: int) -> None:
+    """DNS rebinding: to the browser, the page of another site and the API are of one origin."""
+    answer = with_feed.post(f"{LIST}/test/pause", headers={"host": host, "origin": f"http://{host}"})
+    assert answer.status_code == status, answer.text
+    assert with_feed.post(f"{LIST}/test/pause", headers={"host": host}).status_code == 200  # no browser
+
+
+@pytest.mark.parametrize("path", [LIST, f"{LIST}/test/pause", "/api/v2/nothing", "/status/", "/"])
+@pytest.mark.parametrize("host", ["[", "bad]host", "[::1", "a b", "u:p@h:1", "x" * 5000])
+def test_hosts_and_origins_that_are_none_are_no_fault_of_ours(
+    with_feed: Api, path: str, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for headers in ({"host": host}, {"origin": f"http://{host}"}, {"host": host, "origin": f"http://{host}"}):
+        for method in ("GET", "POST", "HEAD"):
+            assert with_feed(method, path, headers=headers, content=b"{}").status_code < 500
+    assert "Traceback" not in caplog.text
 
 
 def test_answers_are_not_kept_and_not_guessed_at(api: Api) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from pathlib import Path
 
 import httpx
@@ -150,6 +151,26 @@ def test_a_head_that_does_not_come_ends_the_connection(sent: bytes, monkeypatch:
             while data := client.recv(4096):
                 told += data
     assert told.count(b"HTTP/1.1 200") == (1 if b"\r\n\r\n" in sent else 0)
+
+
+def send_on(client: socket.socket, chunk: bytes) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        client.sendall(chunk)
+
+
+def test_a_body_without_end_ends_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is refused is answered before its body is read. Who sends on is cut off."""
+    monkeypatch.setattr(listener, "HEAD_S", 0.2)
+    chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
+    with served(FakeService()) as address:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            client.sendall(b"POST /api/v2/nothing HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+            assert client.recv(4096).startswith(b"HTTP/1.1 404")
+            with pytest.raises(OSError, match=r"reset|pipe"):
+                send_on(client, chunk)
+        assert httpx.get(f"http://{address}/status").status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,11 @@ async def _on_bad_parameter(request: Request, error: Exception) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """What the router refuses: no such page, no such method."""
     assert isinstance(error, HTTPException)
-    path = shortened(request.url.path)
+    asked: str = request.scope["path"]  # `request.url` has the Host header in it, which may be no host
+    path = shortened(asked)
     if error.status_code == HTTPStatus.NOT_FOUND:
         known = request.app.state.paths
-        said = f"there is no page {path} (/docs lists all){did_you_mean(request.url.path[:200], known)}"
+        said = f"there is no page {path} (/docs lists all){did_you_mean(asked[:200], known)}"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         said = f"{path} does not take {shortened(request.method)}"
     else:
@@ -161,7 +162,7 @@ async def _on_disconnect(request: Request, error: Exception) -> Response:
 
 async def _on_unexpected(request: Request, error: Exception) -> Response:
     """A fault of Tidemill's own. It is logged with its trace; the answer does not tell."""
-    _log.error("%s %s: an unexpected error", request.method, shortened(request.url.path), exc_info=error)
+    _log.error("%s %s: an unexpected error", request.method, shortened(request.scope["path"]), exc_info=error)
     return Json(Failure(500, INTERNAL, "an unexpected error; the server's log has it").body(), 500)
 
 

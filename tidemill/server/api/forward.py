@@ -90,7 +90,8 @@ class Forwarding:
             raise OwnerNotFound("no server leads at the moment", hint="Try again in some seconds.")
         if self._client is None:
             self._client = self._make()
-        query = f"?{request.url.query}" if request.url.query else ""
+        given = request.scope["query_string"].decode("latin-1")  # `request.url` has the Host header in it, which may be no host
+        query = f"?{given}" if given else ""
         path = bytes(request.scope.get("raw_path") or b"").decode("ascii", "replace")
         if not path.startswith("/"):  # %2Fapi@elsewhere would make another host of it
             path = quote(request.scope["path"])

@@ -28,7 +28,7 @@ from tidemill.errors import ConfigError, cannot_listen
 from tidemill.server.api.errors import UNAUTHORIZED, Failure
 
 HEAD_S = 15.0
-"""How long the head of a request may take."""
+"""How long the head of a request may take, and what is left of a body after the answer."""
 KEEP_ALIVE_S = 60
 CONNECTIONS = 1000
 """How many may be open. More are answered 503."""
@@ -107,7 +107,8 @@ def common_names(certificate: dict[str, Any]) -> list[str]:
 
 
 class _Protocol(H11Protocol):
-    """A connection. It ends if the head of a request does not come, and has an application of its own if its certificate is not allowed."""
+    """A connection. It ends if the head of a request does not come, or if a body does not end although the request is answered: what is
+    refused is answered before its body is read. It has an application of its own if its certificate is not allowed."""
 
     allowed_cn: tuple[str, ...] = ()
     _waits: asyncio.TimerHandle | None = None
@@ -130,7 +131,9 @@ class _Protocol(H11Protocol):
         self._look()
 
     def _look(self) -> None:
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:  # part of a head
+        has_part_of_head = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
+        sends_on = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY  # a body that nobody reads
+        if has_part_of_head or sends_on:
             if self._waits is None:
                 self._wait()
         else:

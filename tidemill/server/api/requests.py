@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import re
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse
@@ -176,7 +178,9 @@ class Guard:
         """Raise Unauthorized or CrossOrigin."""
         request.state.changes = True
         _check_origin(request.headers)
-        if self.tokens is not None:
+        if self.tokens is None:
+            _check_name(request)
+        else:
             request.state.user = self.tokens.check(request.headers.get("authorization"))
 
     async def reads(self, request: Request) -> None:
@@ -188,10 +192,44 @@ class Guard:
 def _check_origin(headers: Mapping[str, str]) -> None:
     """A browser sends what a page of another site asks for, with the user's rights: to this machine, or behind a firewall."""
     origin, host = headers.get("origin"), headers.get("host")
-    if origin is not None and (origin == "null" or urlsplit(origin).netloc.lower() != (host or "").lower()):
+    if origin is not None and (origin == "null" or _parts(origin).netloc.lower() != (host or "").lower()):
         raise CrossOrigin(f"a page of {shortened(origin)} may not change anything here")
     if headers.get("sec-fetch-site") == "cross-site":
         raise CrossOrigin("a page of another site may not change anything here")
+
+
+def _check_name(request: Request) -> None:
+    """A name of another site may be made to lead to this machine: then a page of that site is of the same origin as the API. A server that
+    is reached over the loopback has few names. Addresses are no names."""
+    host = _parts(f"//{request.headers.get('host') or ''}").hostname or ""
+    server, _ = request.scope.get("server") or ("", 0)
+    if "origin" not in request.headers or not _is_loopback(server) or _is_address(host):
+        return
+    if host not in ("localhost", socket.gethostname().lower()) and not host.endswith(".localhost"):
+        raise CrossOrigin(
+            f"a page of {shortened(host)} may not change anything here: that is not a name of this machine",
+            hint="Open the page as localhost. For other names, as behind a proxy, start the server with --auth-file.",
+        )
+
+
+def _parts(url: str) -> SplitResult:
+    """A URL of a header; nothing of what is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return _is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 GuardCall = Callable[[Request], Any]

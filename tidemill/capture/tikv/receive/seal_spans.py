@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tidemill.capture.tikv.sort.partition import Sealed
 from tidemill.traces.process import Tracer, tracer
-from tidemill.traces.span import Span
+from tidemill.traces.span import Span, Value
 
 
 @dataclass(slots=True)
@@ -35,9 +35,9 @@ def seal_span(partition: str, done: Sealed, ended_ns: int, fed: Fed | None) -> S
     root_ns = begun_ns
     if fed is not None:
         root_ns = min(root_ns, fed.begun_ns)
-        came = {"tidemill.lots": fed.lots, "tidemill.busy_ms": round(fed.busy_ns / 1e6, 3)}
+        came: dict[str, Value] = {"tidemill.lots": fed.lots, "tidemill.busy_ms": round(fed.busy_ns / 1e6, 3)}
         children.insert(0, Span("feed", fed.begun_ns, fed.ended_ns, came))
-    attributes = {
+    attributes: dict[str, Value] = {
         "tidemill.partition": partition,
         "tidemill.to_ts": done.head,
         "tidemill.rows": done.rows,

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tidemill.views.targets.kafka_messages import HEADER, mark_of
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 
 
 @dataclass

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 COMPACTED = {"cleanup.policy": "compact"}
 """A topic that is made for a view keeps the last message of each key: a new consumer finds every row, however old."""
 _TRANSACTION_MS = 900_000  # the most that brokers allow by default: the first interval may be a whole table
-_ANSWER_S = 30.0
+_ANSWER_S = 60.0
 _FIRST_LOOK = 64  # messages at the end of a partition, among which the last mark is sought first
 _EVERY_PARTITION = -1  # librdkafka's partitioner chooses, by the key
 
@@ -112,11 +112,14 @@ class KafkaTarget:
             raise SinkError(f"{self._where} does not exist any more", hint="Drop the view and create it again.")
         self._partitions = counts[self._topic]
         self._begin()
-        found = self._last_mark()
-        if found is None:
-            self._forget()
-            raise SinkError(f"{self._where} does not know the view any more", hint="Drop the view and create it again.")
-        self._check_owner(found[0])
+        try:
+            found = self._last_mark()
+            if found is None:
+                raise SinkError(f"{self._where} does not know the view any more", hint="Drop the view and create it again.")
+            self._check_owner(found[0])
+        except SinkError:
+            self._forget()  # what is delivered is not known: the next attempt looks again
+            raise
         self._known = found[1]
 
     def _begin(self) -> None:
@@ -205,7 +208,6 @@ class KafkaTarget:
 
     def _check_owner(self, feed: str) -> None:
         if feed != self._feed:
-            self._forget()
             raise SinkError(f"{self._where} belongs to {feed}, another view", hint="Drop that view, or name another topic.")
 
     @contextmanager

@@ -37,6 +37,8 @@ _ANSWER_S = 60.0
 _FIRST_LOOK = 64  # messages at the end of a partition, among which the last mark is sought first
 _EVERY_PARTITION = -1  # librdkafka's partitioner chooses, by the key
 
+Headers = list[tuple[str, str | bytes | None]]
+
 _SILENT = logging.getLogger("tidemill.views.targets.kafka.client")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -141,7 +143,8 @@ class KafkaTarget:
 
     def _commit(self, messages: Iterable[Message], ts: int) -> None:
         assert self._producer is not None, "it was opened"
-        producer, headers = self._producer, [(HEADER, str(ts).encode())]
+        producer = self._producer
+        headers: Headers = [(HEADER, str(ts).encode())]
         with self._failing(f"sending up to {ts}"):
             producer.begin_transaction()
             for key, value in messages:
@@ -152,7 +155,7 @@ class KafkaTarget:
             producer.commit_transaction(options.DELIVERY_TIMEOUT_MS / 1000 + _ANSWER_S)
         self._known = ts
 
-    def _send(self, producer: Producer, key: bytes, value: bytes | None, partition: int, headers: list[tuple[str, bytes]]) -> None:
+    def _send(self, producer: Producer, key: bytes, value: bytes | None, partition: int, headers: Headers) -> None:
         while True:
             try:
                 producer.produce(self._topic, value, key, partition, on_delivery=self._answered, headers=headers)

@@ -79,7 +79,8 @@ def _rows(found: pa.Table, names: list[str]) -> Iterator[dict[str, Any]]:
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
     """The values as JSON has them. Decimals are text, because many readers of JSON turn its numbers into floats."""
-    kind, values = column.type, column.to_pylist()
+    kind = column.type
+    values: list[Any] = column.to_pylist()
     if t.is_decimal(kind):
         return [None if one is None else f"{one:f}" for one in values]
     if t.is_float(kind):

@@ -70,7 +70,8 @@ def test_a_consumer_has_the_rows_of_the_view(kafka_broker: KafkaBroker, sql: str
 def test_a_topic_with_messages_of_others_is_refused(kafka_broker: KafkaBroker) -> None:
     topic = new_topic_name("view")
     client, failed = {"bootstrap.servers": kafka_broker.address}, []
-    AdminClient(client).create_topics([NewTopic(topic, 2, 1)])[topic].result()
+    admin = AdminClient(client)
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
     producer = Producer(client)
     producer.produce(topic, b"a message", partition=1, on_delivery=lambda error, _: failed.append(error))
     assert producer.flush(60) == 0

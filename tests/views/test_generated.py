@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.support.views.generated import asked_of_duckdb, queries, rows_of
 from tests.support.views.shop import Shop, arrived, engine, planned
 
-
 EXAMPLES = os.environ.get("TIDEMILL_EXAMPLES")
 
 

@@ -67,6 +67,9 @@ QUERIES = (
     "SELECT l.id, l.price FROM order_lines l LEFT JOIN orders o ON l.quantity > o.customer WHERE o.id IS NULL",
     "SELECT o.state, e.kind, sum(l.price) AS s FROM orders o, order_lines l, events e WHERE o.id = l.order_id AND e.customer = o.customer GROUP BY 1, 2",
     "SELECT count(DISTINCT state, customer) AS n FROM orders",
+    "SELECT count(*) AS n FROM orders",
+    "SELECT o.id, o.state FROM orders o LEFT SEMI JOIN order_lines customer ON o.customer = customer.quantity",
+    "SELECT a.id, b.id AS line FROM orders a LEFT JOIN order_lines b ON CASE WHEN a.id = b.order_id THEN true ELSE false END",
 )
 """Each kind of step, some on top of others. Tables are those of database shop."""
 
@@ -113,6 +116,8 @@ class Shop:
         at = self._random.randrange(len(rows))
         if choice < 0.75:
             old, new = rows[at], {**rows[at], **self._some(table, rows[at])}
+            if "id" in old and choice > 0.7:  # another key: the row goes, and one comes
+                new["id"] = self._row(table)["id"]
             rows[at] = new
             return [{**old, CHANGE: "update_preimage"}, {**new, CHANGE: "update_postimage"}]
         return [{**rows.pop(at), CHANGE: "delete"}]

@@ -40,7 +40,7 @@ def _view() -> None:
 def create(
     name: NameArgument,
     log: LogOption,
-    into: Annotated[str, typer.Option("--into", help="Where its rows go: delta:///FOLDER, mysql://…, memory.")],
+    into: Annotated[str, typer.Option("--into", help="Where its rows go: delta:///FOLDER, kafka://…/TOPIC, mysql://…, memory.")],
     sql: SqlOption = None,
     sql_file: FileOption = None,
     database: DatabaseOption = "",

@@ -41,8 +41,9 @@ _T = TypeVar("_T")
 class KafkaDriverSink(ByDispatchers):
     """See `DriverSink`."""
 
-    def __init__(self, uri: SinkUri) -> None:
-        self._uri = uri
+    def __init__(self, uri: SinkUri, topic_settings: Mapping[str, str] | None = None) -> None:
+        """`topic_settings`: of topics that it creates."""
+        self._uri, self._topic_settings = uri, dict(topic_settings or {})
         self._where = f"Kafka {','.join(uri.broker.hosts)}"
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None
@@ -102,7 +103,10 @@ class KafkaDriverSink(ByDispatchers):
             )
         partitions = self._uri.partition_num or NEW_TOPIC_PARTITIONS
         admin = self._admin_client()
-        new = [NewTopic(topic, num_partitions=partitions, replication_factor=kafka.replication_factor) for topic in topics]
+        new = [
+            NewTopic(topic, num_partitions=partitions, replication_factor=kafka.replication_factor, config=self._topic_settings)
+            for topic in topics
+        ]
         futures = self._calling("creating topics", lambda: admin.create_topics(new, request_timeout=options.METADATA_TIMEOUT))
         for topic, future in futures.items():
             try:
@@ -111,6 +115,16 @@ class KafkaDriverSink(ByDispatchers):
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     doing = f"creating topic {topic} with {partitions} partitions and replication factor {kafka.replication_factor}"
                     raise self._sink_error(error, doing) from None
+
+    def remove_topic(self, topic: str) -> None:
+        """Delete a topic with all of its messages. One that is gone already is no error."""
+        admin = self._admin_client()
+        futures = self._calling("deleting topics", lambda: admin.delete_topics([topic], request_timeout=options.METADATA_TIMEOUT))
+        try:
+            futures[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() not in _MISSING:
+                raise self._sink_error(error, f"deleting topic {topic}") from None
 
     def _await_visible(self, topics: list[str]) -> dict[str, int]:
         """Wait until new topics are in the brokers' metadata. That takes a moment, and Kafka has no call that waits for it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs, urlsplit
+
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import ConfigError, redact
@@ -18,6 +20,8 @@ def target_of(into: str, name: str, feed: str, shape: Shape) -> Target:
         return MemoryTarget()
     if "://" not in into:
         raise ConfigError(f"--into {redact(into)} is neither memory nor a URI", hint="As in delta:///lake, mysql://… or memory.")
+    if into.startswith(("kafka://", "kafka+ssl://")):
+        return _kafka(into, name, feed, shape)
     uri = parse_sink_uri(into)
     if uri.scheme is Scheme.DELTA:
         from tidemill.views.targets.delta import DeltaTarget
@@ -27,4 +31,15 @@ def target_of(into: str, name: str, feed: str, shape: Shape) -> Target:
         from tidemill.views.targets.mysql import MysqlTarget
 
         return MysqlTarget(uri.mysql, name, feed, shape)
-    raise ConfigError(f"--into {uri}: views go to delta://, mysql://, tidb:// and memory")
+    raise ConfigError(f"--into {uri}: views go to delta://, kafka://, mysql://, tidb:// and memory")
+
+
+def _kafka(into: str, name: str, feed: str, shape: Shape) -> Target:
+    from tidemill.views.targets.kafka import KafkaTarget
+
+    if "protocol" in parse_qs(urlsplit(into).query, keep_blank_values=True):
+        raise ConfigError(
+            f"--into {redact(into)}: the messages of a view have no protocol", hint="Leave it out; docs/views.md shows the messages."
+        )
+    # A URI of a sink needs one. It has no part in a view's messages.
+    return KafkaTarget(parse_sink_uri(into, {"protocol": "open-protocol"}), name, feed, shape)

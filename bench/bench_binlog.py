@@ -327,11 +327,12 @@ async def large(options: argparse.Namespace) -> None:
     memory.told(f"{rows:,} rows -> change log", size, f"{wall:.1f} s, {cpu * 1e6 / rows:.2f} us of CPU a row")
 
 
-async def large_form(options: argparse.Namespace, where: str, **to: Any) -> None:
-    """The Drainer of its own forms. What it takes to start, and to write a few rows, is not counted."""
+async def large_form(options: argparse.Namespace, where: str, begin: Callable[[], None] = lambda: None, **to: Any) -> None:
+    """The Drainer of its own forms. What it takes to start, and to write a few rows, is not counted. `begin`: empties the downstream."""
     size = options.size_mib * MIB
     memory = Memory()
     for order, end in (("rows", 1000), ("large", size)):
+        begin()
         with pump() as source, tempfile.TemporaryDirectory() as folder:
             settings = settings_of(source, Path(folder), db_type=where, to=Downstream(dir=f"{folder}/out", **to))
             drainer: Drainer[Any] = Drainer(settings, Forms(settings))
@@ -349,8 +350,7 @@ async def large_form(options: argparse.Namespace, where: str, **to: Any) -> None
 
 async def large_mysql(options: argparse.Namespace) -> None:
     with MariaDbServer(*SERVER, memory="512M") as server:
-        create(server)
-        await large_form(options, "mysql", host="127.0.0.1", port=server.port)
+        await large_form(options, "mysql", lambda: create(server), host="127.0.0.1", port=server.port)
         with server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SELECT COUNT(*) FROM bench.t")
             print(f"{cursor.fetchall()[0][0]:,} rows are in MariaDB", flush=True)

@@ -1,13 +1,13 @@
 """A Drainer from the pull to where it delivers: CPU a transaction of one row, transactions a second, and memory with one giant transaction.
 
-    python -m bench.bench_binlog [limits log blackhole mysql file kafka run large] [--rows 400000] [--size-mib 2040]
+    python -m bench.bench_binlog [limits log blackhole mysql file kafka run large large-mysql large-file] [--rows 400000] [--size-mib 2040]
 
 `limits`: what the machine gives in the same run: the same bytes read from the same socket and dropped, and copied in memory. `log`: pull →
 change log, as `tidemill run --binlog` does it. `blackhole`: pull → rows read → dropped. `mysql`: `tidemill drainer` into MariaDB, over one
 connection, over 16 as the real one's default, and merged. `file`, `kafka`: `tidemill drainer` into files, into a broker. `run`:
 `tidemill run --binlog` into MariaDB, with Spark; its CPU is of all its processes. `large`: one transaction of --size-mib (rows of 200
 bytes) into the change log; told is the memory of the process that is not of files, at most, above what it was, and as a multiple of the
-transaction.
+transaction. `large-mysql`, `large-file`: the same by `tidemill drainer` into MariaDB, and into files.
 
 The Pump is a process of its own that has its answers ready (`binlog_pump.py`); neither it nor MariaDB is counted. Real Drainer, with
 another Pump: 39,000 transactions/s into its black hole, of which it reads no rows; 10,000 rows/s into MariaDB, 17,000 to 20,000 merged;
@@ -55,7 +55,7 @@ from tidemill.playground.programs.kafka_broker.broker import KafkaBroker
 from tidemill.playground.programs.mariadb import MariaDbServer
 from tidemill.wire import pump_pb2
 
-KINDS = ("limits", "log", "blackhole", "mysql", "file", "kafka", "run", "large")
+KINDS = ("limits", "log", "blackhole", "mysql", "file", "kafka", "run", "large", "large-mysql", "large-file")
 MIB = 1 << 20
 WARM = 0.1
 """The share of the rows that goes before what is measured."""
@@ -290,6 +290,14 @@ class Memory:
         _, resident, shared = (int(word) for word in Path("/proc/self/statm").read_text().split()[:3])
         return (resident - shared) * resource.getpagesize()
 
+    def told(self, what: str, size: int, took: str) -> None:
+        more = self.most - self.least
+        print(
+            f"one transaction of {size // MIB} MiB, {what}: at most {more / MIB:,.0f} MiB more than the {self.least / MIB:,.0f} before it, "
+            f"{more / size:.2f} times its size; {took}",
+            flush=True,
+        )
+
     async def watch(self) -> None:
         while True:
             self.most = max(self.most, self.now())
@@ -316,12 +324,40 @@ async def large(options: argparse.Namespace) -> None:
             wall, cpu = time.monotonic() - wall, time.process_time() - cpu
             assert made.outlet is not None
             rows = made.outlet.rows
-    more = memory.most - memory.least
-    print(
-        f"one transaction of {options.size_mib} MiB, {rows:,} rows -> change log: at most {more / MIB:,.0f} MiB more than the "
-        f"{memory.least / MIB:,.0f} before it, {more / size:.2f} times its size; {wall:.1f} s, {cpu * 1e6 / rows:.2f} us of CPU a row",
-        flush=True,
-    )
+    memory.told(f"{rows:,} rows -> change log", size, f"{wall:.1f} s, {cpu * 1e6 / rows:.2f} us of CPU a row")
+
+
+async def large_form(options: argparse.Namespace, where: str, begin: Callable[[], None] = lambda: None, **to: Any) -> None:
+    """The Drainer of its own forms. What it takes to start, and to write a few rows, is not counted. `begin`: empties the downstream."""
+    size = options.size_mib * MIB
+    memory = Memory()
+    for order, end in (("rows", 1000), ("large", size)):
+        begin()
+        with pump() as source, tempfile.TemporaryDirectory() as folder:
+            settings = settings_of(source, Path(folder), db_type=where, to=Downstream(dir=f"{folder}/out", **to))
+            drainer: Drainer[Any] = Drainer(settings, Forms(settings))
+            async with running(drainer.run(), lambda drainer=drainer: drainer.ask(NodeEvent.PAUSE)) as task:
+                last, _ = await asyncio.to_thread(source.prepare, order, 0, end)
+                memory = Memory()
+                memory.least = memory.now()
+                wall, cpu = time.monotonic(), time.process_time()
+                await asyncio.to_thread(source.go)
+                async with running(memory.watch()):
+                    await until(lambda: drainer.done_ts >= last, task)  # noqa: B023
+                    await asyncio.to_thread(drainer._outlet.flush)
+    memory.told(f"drainer -> {where}", size, f"{time.monotonic() - wall:.1f} s, {time.process_time() - cpu:.1f} s of CPU")
+
+
+async def large_mysql(options: argparse.Namespace) -> None:
+    with MariaDbServer(*SERVER, memory="512M") as server:
+        await large_form(options, "mysql", lambda: create(server), host="127.0.0.1", port=server.port)
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM bench.t")
+            print(f"{cursor.fetchall()[0][0]:,} rows are in MariaDB", flush=True)
+
+
+async def large_file(options: argparse.Namespace) -> None:
+    await large_form(options, "file")
 
 
 # ---- MariaDB
@@ -423,7 +459,18 @@ async def run(options: argparse.Namespace) -> None:
     print(f"{'run --binlog -> log -> Spark -> MariaDB':44s} {cost.of(options.rows - warm)}", flush=True)
 
 
-WORK = {"limits": limits, "log": log, "blackhole": blackhole, "mysql": mysql, "file": file, "kafka": kafka, "run": run, "large": large}
+WORK = {
+    "limits": limits,
+    "log": log,
+    "blackhole": blackhole,
+    "mysql": mysql,
+    "file": file,
+    "kafka": kafka,
+    "run": run,
+    "large": large,
+    "large-mysql": large_mysql,
+    "large-file": large_file,
+}
 
 
 def main() -> None:

@@ -74,13 +74,15 @@ def two(key: int, value: int) -> Image:
     return {1: Datum(DatumFlag.VARINT, key), 2: Datum(DatumFlag.VARINT, value)}
 
 
-def two_key_history(rng: random.Random, count: int) -> tuple[list[Entry], dict[int, int]]:
-    """Transactions that an upstream with two unique keys may have run, where values go from row to row, and its rows afterwards."""
+def two_key_history(rng: random.Random, count: int, most: int = 5) -> tuple[list[Entry], dict[int, int]]:
+    """Transactions that an upstream with two unique keys may have run, where values go from row to row, and its rows afterwards.
+
+    `most`: statements of a transaction."""
     rows: dict[int, int] = {}
     found: list[Entry] = []
     for ts in range(10, 10 + count):
         changes: list[RowChange] = []
-        for _ in range(rng.randrange(1, 6)):
+        for _ in range(rng.randrange(1, most + 1)):
             key, value = rng.randrange(90), rng.randrange(90)
             if value in rows.values() and rows.get(key) != value:
                 other = next(one for one, held in rows.items() if held == value)

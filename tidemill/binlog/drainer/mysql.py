@@ -6,11 +6,12 @@ The position is written after the rows, so that after a crash the rows of the la
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tidemill.binlog.drainer.database.applying import Manner
 from tidemill.binlog.drainer.database.database import Database, Session
 from tidemill.binlog.drainer.picking.picking import MARK_SCHEMA, MARK_TABLE
+from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.rows.encoding import RowEncoding
 from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.settings import DrainerSettings
@@ -24,7 +25,8 @@ from tidemill.sinks.mysql.window import Window
 SAFE_S = 300.0
 """Seconds after the start in which statements may be run again: a crash may have left some applied."""
 WINDOW_ROWS, WINDOW_BYTES = 16_384, 32 << 20
-"""Rows that are dealt out together, and the bytes of their texts; with whole transactions there may be more."""
+"""Rows that are dealt out together, and the bytes of their texts; with whole transactions there may be more, up to a large one, whose
+statements are made as they are sent."""
 TOGETHER = 256
 """Transactions of a relay log that are applied together."""
 SOME_COLUMNS = 2
@@ -86,21 +88,26 @@ class MysqlOutlet:
     def write_rows(self, rows: Rows) -> None:
         """Apply rows. They are committed when the next call of any method returns that takes or flushes. Raises SinkError, MalformedRow."""
         self._prepare_marks()
-        window = Window(self._whole)
+        if isinstance(rows.batches, Pieces) and self._whole is not Atomicity.NONE:
+            self.database.write_in_windows(lambda: self._windows(rows, Atomicity.NONE), rows.commit_ts, safe=self._is_safe)
+            return
+        for window in self._windows(rows, self._whole):
+            self.database.begin(window, self._encoding.tables, safe=self._is_safe)
+
+    def _windows(self, rows: Rows, whole: Atomicity) -> Iterator[Window]:
+        """Yield rows window by window; `whole`: what has to be in one of them. Raises MalformedRow."""
+        window = Window(whole)
         for chunk in self._encoding.chunks(rows):
-            if self._is_full(window) and (self._whole is Atomicity.NONE or int(chunk.rows["commit_ts"][0]) > window.last_commit_ts):
-                self._begin(window)
-                window = Window(self._whole)
+            if self._is_full(window) and (whole is Atomicity.NONE or int(chunk.rows["commit_ts"][0]) > window.last_commit_ts):
+                yield window
+                window = Window(whole)
             window.add(chunk)
-        self._begin(window)
+        if len(window):
+            yield window
 
     @staticmethod
     def _is_full(window: Window) -> bool:
         return len(window) >= WINDOW_ROWS or window.bytes >= WINDOW_BYTES
-
-    def _begin(self, window: Window) -> None:
-        if len(window):
-            self.database.begin(window, self._encoding.tables, safe=self._is_safe)
 
     @property
     def _is_safe(self) -> bool:

@@ -15,6 +15,7 @@ from tests.support.binlog.made import INFO, MADE, MANNERS, TWO_KEYS, ddl, insert
 from tests.support.binlog.read_logs import GivenSchemas
 from tests.support.servers.mariadb import MariaDb
 from tidemill.binlog.drainer import mysql
+from tidemill.binlog.drainer.rows import batching
 from tidemill.binlog.drainer.rows.reading import Delivered, Rows
 from tidemill.binlog.outputs.transactions import DdlBinlog, Transaction
 from tidemill.errors import SinkError
@@ -57,6 +58,49 @@ def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstre
     made.flush()
     made.close()
     assert dict(mariadb.rows("SELECT id, v FROM d.u")) == rows
+
+
+@pytest.mark.parametrize("safe_s", [0.0, 300.0])
+@pytest.mark.parametrize("manner", MANNERS)
+def test_large_transactions_come_in_pieces_and_end_where_they_are_upstream(
+    mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch, manner: dict[str, Any], safe_s: float
+) -> None:
+    """Each is taken for a large one. Values go from rows of one piece to rows of another."""
+    monkeypatch.setattr(mysql, "SAFE_S", safe_s)
+    monkeypatch.setattr(mysql, "WINDOW_ROWS", 3)
+    monkeypatch.setattr(batching, "LARGE_BYTES", 0)
+    monkeypatch.setattr(batching, "PIECE_ROWS", 2)
+    monkeypatch.setattr("tidemill.binlog.drainer.rows.encoding.CHUNK", 2)
+    transactions, rows = two_key_history(random.Random(str(manner)), 100, most=30)
+    binlogs = [as_binlog(one) for one in transactions if isinstance(one, Transaction)]
+    found = [one for binlog in binlogs for one in asyncio.run(delivered(GivenSchemas([TWO_KEYS]), [binlog]))]
+    assert all(isinstance(one, Rows) and isinstance(one.batches, batching.Pieces) for one in found)
+    mariadb.clear()
+    made = outlet(mariadb, **manner)
+    made.write([MADE[0], ddl(2, "CREATE TABLE u (id INT PRIMARY KEY, v INT, UNIQUE (v))")])
+    made.write(found)
+    made.flush()
+    made.close()
+    assert dict(mariadb.rows("SELECT id, v FROM d.u")) == rows
+
+
+def test_a_large_transaction_is_whole_and_tried_again_from_its_beginning(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mysql, "WINDOW_ROWS", 3)
+    monkeypatch.setattr(batching, "LARGE_BYTES", 0)
+    monkeypatch.setattr(batching, "PIECE_ROWS", 4)
+    mariadb.clear()
+    made = outlet(mariadb, txn_batch=2)
+    made.write([*MADE, *in_batches(inserted(3, 1))])
+    mariadb.run("CREATE TRIGGER d.no BEFORE INSERT ON d.t FOR EACH ROW IF NEW.v = 66 THEN SIGNAL SQLSTATE '45000'; END IF")
+    with pytest.raises(SinkError, match="1644"):
+        made.write(in_batches(inserted(5, *range(50, 70))))
+    assert mariadb.rows("SELECT id FROM d.t ORDER BY id") == [(1,)]
+    mariadb.run("DROP TRIGGER d.no")
+    for (number,) in mariadb.rows("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command = 'Sleep'"):
+        mariadb.run(f"KILL {number}")
+    made.write(in_batches(inserted(5, *range(50, 70))))
+    assert mariadb.rows("SELECT COUNT(*), MAX(id) FROM d.t") == [(21, 69)]
+    made.close()
 
 
 def in_batches(*transactions: Transaction) -> list[Delivered]:

@@ -119,12 +119,29 @@ class Applier:
     def begin(self, window: Window, tables: Iterable[SqlTable], *, safe: bool) -> None:
         """Begin to write a window, of rows of these tables, when the one before is written. `safe` as of `write`. Raises SinkError."""
         self.finish()
+        self._know(tables)
+        lanes = window.lanes(self._manner.workers) if self._manner.divided else [window.serial(0)]
+        self._running = [self._pool.submit(self._write_rows, number, rows, safe) for number, rows in enumerate(lanes)]
+
+    def _know(self, tables: Iterable[SqlTable]) -> None:
+        """Have the statements of tables ready."""
         if len(self._texts) > KNOWN:
             self._texts = {}
         for table in tables:
             self._texts.setdefault(table, TableStatements(table, None))
-        lanes = window.lanes(self._manner.workers) if self._manner.divided else [window.serial(0)]
-        self._running = [self._pool.submit(self._write_rows, number, rows, safe) for number, rows in enumerate(lanes)]
+
+    def write_in_windows(self, windows: Callable[[], Iterable[Window]], commit_ts: int, *, safe: bool) -> None:
+        """Write and commit one transaction that is too large for one window: each is written before the next is made. Every attempt asks
+        for the windows from the first on. `safe` as of `write`. Raises SinkError, MalformedRow."""
+        self.finish()
+
+        def make(again: bool, size: int) -> Iterator[bytes]:
+            for window in windows():
+                for transaction in window.serial(0).transactions(ALL):
+                    self._know(transaction.tables)
+                    yield from self._statements_of(transaction)(again, size)
+
+        self._commit(0, make, commit_ts, safe=safe)
 
     def finish(self) -> None:
         """Return when all that was begun is committed. Raises SinkError."""

@@ -103,6 +103,10 @@ class Database:
         """Begin to write rows, when those before are written; see `Applier`."""
         self._applier.begin(window, tables, safe=safe)
 
+    def write_in_windows(self, windows: Callable[[], Iterable[Window]], commit_ts: int, *, safe: bool) -> None:
+        """Write a large transaction; see `Applier`."""
+        self._applier.write_in_windows(windows, commit_ts, safe=safe)
+
     def finish(self) -> None:
         """Return when all rows that were begun are committed."""
         self._applier.finish()

@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,8 @@ from tidemill.tidb.schema.model import TableInfo
 
 MAX_BATCH_BYTES = 256 << 20
 """Bytes of keys and values of a batch, at most; one row may be larger."""
+LARGE_BYTES, PIECE_BYTES, PIECE_ROWS = 64 << 20, 16 << 20, 1 << 17
+"""Bytes of a binlog above which its changes are not all in memory at once, and what each piece of them has at most."""
 FIRST_STEPS, FIRST_KEYS, KEPT_KEYS = 8192, 1 << 20, 64 << 20
 """Room for changes, and for bytes of keys: at first, and as much as is kept after a large transaction."""
 
@@ -99,6 +102,34 @@ class KnownTables:
             first += len(one.parts)
 
 
+class Pieces(Sequence[pa.RecordBatch]):
+    """The changes of one large transaction, in RAW_CHANGE batches that are made each time they are asked for: a reader that goes through
+    them has one in memory. It keeps the message that they are of."""
+
+    def __init__(self, steps: Array, order: Array, owners: tuple[object, ...]) -> None:
+        self._steps, self._order, self._kept = steps, order, owners
+        self._ends, self.table_ids = [0], set[int]()
+        while (at := self._ends[-1]) < len(order):
+            some = order[at : at + PIECE_ROWS]
+            self._ends.append(at + max(1, int(np.searchsorted(np.cumsum(_sizes(steps, some)), PIECE_BYTES, "right"))))
+            self.table_ids |= set(np.unique(steps["physical"][some]).tolist())
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, at: int) -> pa.RecordBatch: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[pa.RecordBatch]: ...
+
+    def __getitem__(self, at: int | slice) -> pa.RecordBatch | Sequence[pa.RecordBatch]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        begin, end = self._ends[:-1][at], self._ends[1:][at]
+        return _gathered(self._steps, self._order[begin:end])
+
+
 class Stop(Enum):
     """Why not all transactions were read."""
 
@@ -110,13 +141,14 @@ class Stop(Enum):
 @dataclass(frozen=True, slots=True)
 class Batched:
     """What was read: transactions before `end`, and why no more of them were; None: all were. `table_id`: of UNKNOWN_TABLE and
-    NEWER_SCHEMA, which; `version`: the schema version of the transaction at `end`."""
+    NEWER_SCHEMA, which; `version`: the schema version of the transaction at `end`. `large`: what is not in `changes` of the last one."""
 
     changes: Changes
     end: int
     stop: Stop | None
     table_id: int = 0
     version: int = 0
+    large: Pieces | None = None
 
 
 @dataclass(slots=True)
@@ -135,10 +167,10 @@ class _Room:
 
 class Batcher:
     """Reads transactions; uses its memory again. `in_order`: every change, in the order of the statements, and not what a transaction left
-    of each record, by its key."""
+    of each record, by its key. `in_pieces`: a large transaction ends what is read, and comes in pieces."""
 
-    def __init__(self, *, in_order: bool = False) -> None:
-        self._room = _Room()
+    def __init__(self, *, in_order: bool = False, in_pieces: bool = False) -> None:
+        self._room, self._in_pieces = _Room(), in_pieces
         self._seen: Array = np.zeros(2 * L.SEEN, np.int64)
         self._words: Array = np.zeros(L.W_WORDS, np.int64)
         self._words[L.W_IN_ORDER] = in_order
@@ -148,7 +180,11 @@ class Batcher:
         words, changes = self._words, list[tuple[int, pa.RecordBatch]]()
         words[L.W_HEAD] = begin
         while True:
+            first = int(words[L.W_HEAD])
             code = self._records(binlogs, tables)
+            end = int(words[L.W_HEAD])
+            if self._is_large(binlogs, first, end):
+                return Batched(tuple(changes), end, None, large=self._pieces(binlogs.owners))
             changes += self._changes(tables, layout)
             if code != L.GROW:
                 break
@@ -156,7 +192,6 @@ class Batcher:
                 self._room.grow()
         if len(self._room.keys) > KEPT_KEYS:
             self._room = _Room()
-        end = int(words[L.W_HEAD])
         return Batched(tuple(changes), end, None if code == L.DONE else Stop(code), int(words[L.W_TABLE]), int(words[L.W_VERSION]))
 
     def _records(self, binlogs: Binlogs, tables: KnownTables) -> int:
@@ -168,6 +203,15 @@ class Batcher:
                 address(room.steps), len(room.steps), address(room.keys), len(room.keys), address(room.order), address(words),
             )
         )  # fmt: skip
+
+    def _is_large(self, binlogs: Binlogs, first: int, end: int) -> bool:
+        """Whether one transaction was read, which is a large one. The merge gives these out alone."""
+        return self._in_pieces and end == first + 1 and self._words[L.W_ORDER] > 0 and binlogs.heads["message_len"][first] > LARGE_BYTES
+
+    def _pieces(self, owners: tuple[object, ...]) -> Pieces:
+        """Return the changes of what was read. They need the room, so the next transactions get another one."""
+        room, self._room = self._room, _Room()
+        return Pieces(room.steps, room.order[: self._words[L.W_ORDER]], (room, *owners))
 
     def _changes(self, tables: KnownTables, layout: Layout) -> Iterator[tuple[int, pa.RecordBatch]]:
         order = self._room.order[: self._words[L.W_ORDER]]
@@ -191,10 +235,15 @@ class Batcher:
         return homes
 
 
+def _sizes(steps: Array, order: Array) -> Array:
+    """Return the bytes of keys and values of some changes."""
+    found: Array = sum(np.maximum(steps[name][order], 0).astype(np.int64) for name in ("key_len", "new_len", "old_len"))
+    return found
+
+
 def _pieces(steps: Array, order: Array) -> Iterator[Array]:
     """Cut changes into batches."""
-    sizes = sum(np.maximum(steps[name][order], 0).astype(np.int64) for name in ("key_len", "new_len", "old_len"))
-    ends = np.cumsum(sizes)
+    ends = np.cumsum(_sizes(steps, order))
     at = 0
     while at < len(order):
         limit = (int(ends[at - 1]) if at else 0) + MAX_BATCH_BYTES

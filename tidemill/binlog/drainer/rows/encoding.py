@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.rows.views import UsedTables, described
 from tidemill.kernels.flow.arrange import arrange, split
@@ -18,7 +19,7 @@ from tidemill.kernels.sql import SqlRowEncoder, SqlRows
 from tidemill.protocols.options import EncodingOptions
 from tidemill.protocols.sql.keys import always_split
 from tidemill.protocols.sql.literals import SqlTable
-from tidemill.records import ROW
+from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
 CHUNK = 4096
@@ -52,16 +53,29 @@ class RowEncoding:
 
         An update that changes a unique key is a delete and an insert. Each chunk is valid until the next one. Raises MalformedRow.
         """
+        if isinstance(rows.batches, Pieces):
+            yield from self._in_pieces(rows.batches, rows.tables)
+            return
         if self._used.take(rows.batches, rows.tables):
             self._made = None
+        made = self._ready()
+        raw = described(rows.batches, self._used.places)
+        yield from made.chunks(_arranged(raw, made.splits.changed(raw)))
+
+    def _in_pieces(self, pieces: Pieces, tables: Mapping[int, TableVersion]) -> Iterator[SqlRows]:
+        """Yield the rows of a large transaction. All its deletes come first, so it is gone through three times."""
+        if self._used.add(sorted(pieces.table_ids), tables):
+            self._made = None
+        made = self._ready()
+        for kind in (KIND_DELETE, KIND_UPDATE, KIND_INSERT):
+            for piece in pieces:
+                raw = described((piece,), self._used.places)
+                yield from made.chunks(_split(raw, made.splits.changed(raw), kind))
+
+    def _ready(self) -> _Made:
         if self._made is None:
             self._made = _Made(self._used.versions, self._columns_of)
-        made = self._made
-        raw = described(rows.batches, self._used.places)
-        arranged = _arranged(raw, made.splits.changed(raw))
-        for begin in range(0, len(arranged), CHUNK):
-            some = arranged[begin : begin + CHUNK]
-            yield made.encoder.encode(some, np.array([0, len(some)], np.int32))
+        return self._made
 
 
 class _Made:
@@ -73,6 +87,12 @@ class _Made:
         self.encoder = SqlRowEncoder(programs, _OPTIONS, only)
         self.splits = ColumnChange(programs, list(map(_split_slots, programs, self.encoder.tables)))
 
+    def chunks(self, rows: RowArray) -> Iterator[SqlRows]:
+        """Yield rows as SQL."""
+        for begin in range(0, len(rows), CHUNK):
+            some = rows[begin : begin + CHUNK]
+            yield self.encoder.encode(some, np.array([0, len(some)], np.int32))
+
 
 def _split_slots(program: TableProgram, table: SqlTable) -> list[int]:
     """Return the slots of the columns whose change makes an update a delete and an insert."""
@@ -81,10 +101,16 @@ def _split_slots(program: TableProgram, table: SqlTable) -> list[int]:
     return sorted(unique_slots(program))
 
 
+def _split(rows: RowArray, changed: np.ndarray[Any, Any], kind: int = 0) -> RowArray:
+    """Return the rows with updates split where `changed` is set; `kind`: only these, 0: all."""
+    parts: RowArray = np.zeros(2 * len(rows), ROW)
+    return parts[: split(len(rows), rows.ctypes.data, np.ascontiguousarray(changed).ctypes.data, kind, parts.ctypes.data)]
+
+
 def _arranged(rows: RowArray, changed: np.ndarray[Any, Any]) -> RowArray:
     """Return the rows with updates split where `changed` is set, and those of each transaction by kind."""
-    parts: RowArray = np.zeros(2 * len(rows), ROW)
-    count = split(len(rows), rows.ctypes.data, np.ascontiguousarray(changed).ctypes.data, 0, parts.ctypes.data)
+    parts = _split(rows, changed)
+    count = len(parts)
     out: RowArray = np.zeros(count, ROW)
     owned, counts = np.ones(1, np.uint8), np.zeros(1, np.int32)
     seen, order, starts = (np.zeros(count + 1, np.int32) for _ in range(3))

@@ -13,7 +13,7 @@ Row by row (`tidemill.binlog.drainer.entries`, which is also the reference) are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -50,11 +50,12 @@ class Way(Enum):
 class Rows:
     """RAW_CHANGE batches of whole transactions, in commit order. `commit_ts`: of the last one. `tables`: by table id in the batches.
 
-    For a database the changes of a transaction are in the order of RAW_CHANGE; for messages in that of its statements.
+    For a database the changes of a transaction are in the order of RAW_CHANGE; for messages in that of its statements. A large transaction
+    for a database comes alone, in `Pieces`.
     """
 
     commit_ts: int
-    batches: tuple[pa.RecordBatch, ...]
+    batches: Sequence[pa.RecordBatch]
     tables: Mapping[int, TableVersion]
 
 
@@ -87,7 +88,7 @@ class BatchReading:
     ) -> None:  # fmt: skip
         self._schemas, self._way_of, self._row_by_row, self._in_batches = schemas, way_of, row_by_row, in_batches
         self._left_out = np.array(sorted(left_out), np.int64)
-        self._known, self._batcher = KnownTables(), Batcher(in_order=in_order)
+        self._known, self._batcher = KnownTables(), Batcher(in_order=in_order, in_pieces=not in_order)
         self._versions: dict[int, TableVersion] = {}
 
     async def read(self, binlogs: Binlogs) -> Delivery[Delivered]:
@@ -120,6 +121,9 @@ class BatchReading:
             read = await read_batches(self._batcher, binlogs, at, self._known, _TOGETHER)
             batches += (batch for _, batch in read.changes)
             at, tables = read.end, self._versions
+            if read.large is not None:
+                found = [] if not batches else [Rows(int(binlogs.heads["commit_ts"][at - 2]), tuple(batches), tables)]
+                return Delivery([*found, Rows(int(binlogs.heads["commit_ts"][at - 1]), read.large, tables)], at)
             head = binlogs.heads[at] if read.stop is not None else None
             if head is None or read.stop is Stop.REFERENCE:
                 break

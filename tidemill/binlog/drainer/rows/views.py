@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -49,12 +49,15 @@ class UsedTables:
 
     def take(self, batches: Sequence[pa.RecordBatch], tables: Mapping[int, TableVersion]) -> bool:
         """Add the tables of batches. Returns whether one is new or has another version."""
+        return self.add((table_id for batch in batches for table_id in np.unique(numbers(batch, "table_id")).tolist()), tables)
+
+    def add(self, table_ids: Iterable[int], tables: Mapping[int, TableVersion]) -> bool:
+        """Add tables, by their ids in batches. Returns as `take`."""
         changed = False
-        for batch in batches:
-            for table_id in np.unique(numbers(batch, "table_id")).tolist():
-                if self._known.get(table_id) is not tables[table_id]:
-                    self._known[table_id] = tables[table_id]
-                    changed = True
+        for table_id in table_ids:
+            if self._known.get(table_id) is not tables[table_id]:
+                self._known[table_id] = tables[table_id]
+                changed = True
         return changed
 
 

@@ -249,14 +249,15 @@ class KafkaTarget:
             return next(self._read(consumer, partition, *self._ends(consumer, partition)), None) is not None
 
     def _ends(self, consumer: Consumer, partition: int) -> tuple[int, int]:
-        """The first and the next offset of a partition. A client may hear of a new topic before it knows the topic's partitions."""
+        """The first and the next offset of a partition. Of a new topic a client may not know the partitions for a moment, or a broker its
+        leaders."""
         deadline = time.monotonic() + _ANSWER_S
         while True:
             consumer.list_topics(self._topic, _ANSWER_S)
             try:
                 low, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), _ANSWER_S, cached=False)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > deadline:
+                if faults.lasting(error.args[0].code()) or time.monotonic() > deadline:
                     raise
             else:
                 return low, high

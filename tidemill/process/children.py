@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from tidemill.process import threads
+
 LONGEST_LINE = 1 << 24
 """Bytes of a line that a child writes to its stdout for this process."""
 
@@ -73,7 +75,7 @@ async def start(
         process.wait()
         child.call(child.end)
 
-    threading.Thread(target=work, name="child", daemon=True).start()
+    threads.begin(work)
     try:
         await asyncio.shield(child.begun)
     except asyncio.CancelledError:

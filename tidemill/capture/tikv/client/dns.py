@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import threading
 from contextlib import suppress
+
+from tidemill.process import threads
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
@@ -38,5 +39,5 @@ async def addresses_of(host: str, port: int) -> list[str]:
         with suppress(RuntimeError):  # the loop has closed
             loop.call_soon_threadsafe(settle, found, failure)
 
-    threading.Thread(target=look_up, name=f"name of {host}", daemon=True).start()
+    threads.begin(look_up)
     return await answer

@@ -13,44 +13,25 @@ from tests.support.servers.kafka import new_topic_name
 from tests.support.servers.mariadb import MariaDb, mariadb
 from tests.support.views.dying import OF, ended, killed_at
 from tests.support.views.generated import comparable
+from tests.support.views.orders import TOTALS, shop, upstream
 from tests.support.views.topic import states
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.sinks.lake.care import verified
 from tidemill.testing import Upstream
 from tidemill.views import View, Views, create
 
-__all__ = ["mariadb"]
+__all__ = ["mariadb", "shop", "upstream"]
 
 Row = tuple[Any, ...]
 COLUMNS = ("id", "customer", "total", "n")
-TOTALS = """
-    SELECT o.id, o.customer, sum(l.amount) AS total, count(*) AS n
-    FROM shop.orders o JOIN shop.order_lines l ON l.order_id = o.id GROUP BY o.id, o.customer"""
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[Upstream]:
-    with Upstream() as found:
-        yield found
-
-
-@pytest.fixture
-def shop(upstream: Upstream) -> Upstream:
-    upstream.sql(
-        "DROP DATABASE IF EXISTS shop",
-        "CREATE DATABASE shop",
-        "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer VARCHAR(20))",
-        "CREATE TABLE shop.order_lines (id INT PRIMARY KEY, order_id INT NOT NULL, amount INT)",
-    )
-    return upstream
 
 
 def change(number: int) -> list[str]:
     """A new order with its lines, in one transaction with changes of earlier ones: rows of the view come, change, and go."""
     return [
         "BEGIN",
-        f"INSERT INTO shop.orders VALUES ({number}, 'c{number % 2}')",
-        f"INSERT INTO shop.order_lines VALUES ({10 * number}, {number}, {number}), ({10 * number + 1}, {number}, 7)",
+        f"INSERT INTO shop.orders VALUES ({number}, 'c{number % 2}', 0)",
+        f"INSERT INTO shop.order_lines (id, order_id, amount) VALUES ({10 * number}, {number}, {number}), ({10 * number + 1}, {number}, 7)",
         f"UPDATE shop.order_lines SET amount = amount + 1 WHERE order_id = {number - 1}",
         f"DELETE FROM shop.orders WHERE id = {number - 2}",
         "COMMIT",

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from tests.support.views.orders import TOTALS, shop, upstream
 from tests.support.views.shop import sorted_rows
 from tidemill.errors import ConfigError, SinkUnavailable
 from tidemill.sinks.lake.care import verified
@@ -16,30 +17,11 @@ from tidemill.views import View, Views, create, drop
 from tidemill.views.refusal import ViewError, ViewRefused, ViewStopped
 from tidemill.views.targets.delta import DeltaTarget
 
-TOTALS = """
-    SELECT o.id, o.customer, sum(l.amount) AS total, count(*) AS n
-    FROM shop.orders o JOIN shop.order_lines l ON l.order_id = o.id GROUP BY o.id, o.customer"""
+__all__ = ["shop", "upstream"]
+
 BOTH = """
     SELECT o.total - l.total AS difference
     FROM (SELECT sum(total) AS total FROM shop.orders) o, (SELECT sum(amount) AS total FROM shop.order_lines) l"""
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Upstream:
-    """One for the module: each test has a database of its own names."""
-    with Upstream() as found:
-        yield found
-
-
-@pytest.fixture
-def shop(upstream: Upstream) -> Upstream:
-    upstream.sql(
-        "DROP DATABASE IF EXISTS shop",
-        "CREATE DATABASE shop",
-        "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer VARCHAR(20), total BIGINT NOT NULL)",
-        "CREATE TABLE shop.order_lines (id INT PRIMARY KEY, order_id INT NOT NULL, amount INT, note TEXT)",
-    )
-    return upstream
 
 
 def order(number: int, *amounts: int) -> list[str]:

@@ -191,22 +191,24 @@ class Capture:
         """Capture until the log may have another layout (True)."""
         self.divided = await self._reached(partial(asyncio.to_thread, groups_of, self.config))
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
+        manager = None
         try:
             self.status.cluster_id = str(self.pd.cluster_id)
             await self.pd.check_versions()
             if self.divided:
-                self.manager = GroupManager(
+                manager = GroupManager(
                     self.config, self.status.cluster_id, self.divided, folder / "scratch", self._life, self._schema_end, self._start
                 )
-                await self.manager.open()
+                await manager.open()
+            self.manager = manager  # from here on the status asks it
             await self._reached(self._open_log)
             try:
                 return await self._pull(folder)
             finally:
                 self.writer.close()
         finally:
-            if self.manager is not None:
-                await self.manager.close()
+            if manager is not None:
+                await manager.close()
             await self.pd.close()
 
     # ------------------------------------------------------------------ the log

@@ -104,10 +104,10 @@ class MessagesDriverSink(ByDispatchers):
 
     def _opened(self, ctx: BatchContext) -> FileIO:
         if self._file is None:
+            ctx.check_fence(now=True)  # the end of the file is this driver's to cut
             with file_errors("opening the messages file", self._path):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 file = FileIO(self._path, "a")
-                ctx.check_fence(now=True)
                 if self._fresh:
                     file.truncate(0)
                 _cut_torn_line(self._path)

@@ -23,7 +23,7 @@ from typing import BinaryIO
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
 
-_TRY = re.compile(r"([0-9]+)-([0-9]+)")
+_ATTEMPT = re.compile(r"[0-9]+-([0-9]+)")
 _DONE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.[0-9a-f]+\.done")
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT}
 
@@ -31,6 +31,13 @@ _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, 
 def new_writer_id() -> str:
     """Return a unique word for the file names of one process and item."""
     return secrets.token_hex(4)
+
+
+def is_over(folder: str, epoch: int) -> bool:
+    """Return whether a folder name is that of an attempt, `<batch>-<epoch>`, of this epoch or an earlier one. Attempts of a later epoch are
+    another driver's: it has taken over."""
+    found = _ATTEMPT.fullmatch(folder)
+    return found is not None and int(found[1]) <= epoch
 
 
 @contextmanager
@@ -159,10 +166,9 @@ class PartReader:
                 self._root.rmdir()
 
     def _drop_old(self) -> None:
-        """Remove all attempts up to the newest one of this driver. Attempts of a later epoch are another driver's: it has taken over."""
+        """Remove all attempts up to the newest one of this driver."""
         for folder in self._root.iterdir() if self._root.is_dir() else ():
-            found = _TRY.fullmatch(folder.name)
-            if found is not None and int(found[2]) <= self._epoch:
+            if is_over(folder.name, self._epoch):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -151,6 +151,8 @@ async def taken_over(playground: Playground, folder: Path, log: Path | str) -> N
     ends: list[tuple[int, int, str]] = []
 
     def start(credentials: Credentials, manager: GroupManager) -> Processes:
+        assert capture.manager is None, "a manager that is not open yet cannot be asked"
+
         def ended(group: int, attempt: int, how: str) -> None:
             ends.append((group, attempt, how))
             manager.exited(group, attempt, how)

@@ -200,10 +200,11 @@ def _check_origin(headers: Mapping[str, str]) -> None:
 
 def _check_name(request: Request) -> None:
     """A name of another site may be made to lead to this machine: then a page of that site is of the same origin as the API. A server that
-    is reached over the loopback has few names. Addresses are no names."""
+    is reached over the loopback has few names. An address cannot be made to lead elsewhere, so any is taken."""
     host = _parts(f"//{request.headers.get('host') or ''}").hostname or ""
     server, _ = request.scope.get("server") or ("", 0)
-    if "origin" not in request.headers or not _is_loopback(server) or _is_address(host):
+    at = _address(server)
+    if "origin" not in request.headers or at is None or not at.is_loopback or _address(host) is not None:
         return
     if host not in ("localhost", socket.gethostname().lower()) and not host.endswith(".localhost"):
         raise CrossOrigin(
@@ -213,23 +214,19 @@ def _check_name(request: Request) -> None:
 
 
 def _parts(url: str) -> SplitResult:
-    """A URL of a header; nothing of what is none."""
+    """The parts of a URL in a header. Where it is not a URL, all of them are empty."""
     try:
         return urlsplit(url)
     except ValueError:
         return urlsplit("")
 
 
-def _is_address(host: str) -> bool:
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a host is given by; None for a name."""
     try:
-        ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(host: str) -> bool:
-    return _is_address(host) and ipaddress.ip_address(host).is_loopback
+        return None
 
 
 GuardCall = Callable[[Request], Any]

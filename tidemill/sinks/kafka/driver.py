@@ -117,7 +117,7 @@ class KafkaDriverSink(ByDispatchers):
                     raise self._sink_error(error, doing) from None
 
     def remove_topic(self, topic: str) -> None:
-        """Delete a topic with all of its messages. One that is gone already is no error."""
+        """Delete a topic with all of its messages. Nothing happens if it is gone already."""
         admin = self._admin_client()
         futures = self._calling("deleting topics", lambda: admin.delete_topics([topic], request_timeout=options.METADATA_TIMEOUT))
         try:

@@ -23,13 +23,12 @@ from tidemill import statefile
 from tidemill.errors import SinkUnavailable
 from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
 from tidemill.sinks.owner import NOTE
-from tidemill.sinks.parts import file_errors, new_writer_id
+from tidemill.sinks.parts import file_errors, is_over, new_writer_id
 from tidemill.sinks.storage.paths import FOLDER, inside
 from tidemill.sinks.storage.store import Store
 from tidemill.statefile import Fields
 
 TRIES = f"{FOLDER}/tries"
-_TRY = re.compile(r"([0-9]+)-([0-9]+)")
 _LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
 
 
@@ -50,10 +49,9 @@ def folder_of(ctx: BatchContext) -> str:
 
 
 def drop_old(store: Store, epoch: int) -> None:
-    """Remove what attempts up to an epoch left. Attempts of a later epoch are another driver's: it has taken over."""
+    """Remove what attempts up to an epoch left."""
     for name in store.folders(TRIES):
-        found = _TRY.fullmatch(name)
-        if found is not None and int(found[2]) <= epoch:
+        if is_over(name, epoch):
             store.clear(f"{TRIES}/{name}")
 
 

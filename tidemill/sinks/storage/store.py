@@ -166,16 +166,15 @@ class LocalStore(Store):
         sync_folder(folder.parent)
 
     def names(self, folder: str) -> list[str]:
-        with file_errors("reading a folder", self._root):
-            try:
-                return [path.name for path in (self._root / folder).iterdir() if path.is_file()]
-            except FileNotFoundError:
-                return []
+        return [path.name for path in self._listed(folder) if path.is_file()]
 
     def folders(self, folder: str) -> list[str]:
+        return [path.name for path in self._listed(folder) if path.is_dir()]
+
+    def _listed(self, folder: str) -> list[Path]:
         with file_errors("reading a folder", self._root):
             try:
-                return [path.name for path in (self._root / folder).iterdir() if path.is_dir()]
+                return [*(self._root / folder).iterdir()]
             except FileNotFoundError:
                 return []
 

@@ -55,13 +55,8 @@ def from_avro_cdc(
     def decode(messages: pa.Array) -> pa.Array:
         return ArrowReader(wanted, texts(registry), tz).decode(messages)
 
-    read = read_as(decode, mode_of(mode))
-
-    def decoded(messages: pa.Array) -> pa.Array:
-        return read(messages)
-
     make: Any = arrow_udf  # its overloads know no nested types
-    return cast(Column, make(decoded, from_arrow_type(arrow, prefer_timestamp_ntz=True))(key_or_value))
+    return cast(Column, make(read_as(decode, mode_of(mode)), from_arrow_type(arrow, prefer_timestamp_ntz=True))(key_or_value))
 
 
 from_confluent_avro = from_avro_cdc

@@ -80,10 +80,5 @@ def events_of(decode: Decode, event: pa.StructType, mode: str, *columns: Column 
     Raises ValueError for a mode that does not exist.
     """
     kind = ArrayType(cast(StructType, from_arrow_type(event, prefer_timestamp_ntz=True)))
-    read = read_as(decode, mode_of(mode))
-
-    def decoded(*arrays: pa.Array) -> pa.Array:
-        return read(*arrays)
-
     make: Any = arrow_udf  # its overloads know no nested types
-    return cast(Column, make(decoded, kind)(*columns))
+    return cast(Column, make(read_as(decode, mode_of(mode)), kind)(*columns))

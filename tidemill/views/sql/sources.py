@@ -69,24 +69,21 @@ class Sources:
         if e.args.get("using"):
             raise refuse(f"{e.sql('spark')}: write ON for USING")
         both = beside(left, right)
-        on = [Compiler(both.scope).condition(one) for one in conjuncts(e.args.get("on"))]
+        on = _conditions(both, e.args.get("on"))
         match kind.replace("OUTER", "").strip():
             case "" | "INNER" | "CROSS":
                 return self._inner(left, right, both, [one.sql for one in on])
             case "LEFT" | "FULL" as outer:
                 return self._other(outer, left, right, both, on)
             case "RIGHT":
-                return self._turned(
-                    self._other("LEFT", right, left, beside(right, left), self._on(right, left, e)), len(right.node.columns)
-                )
+                turned = beside(right, left)
+                found = self._other("LEFT", right, left, turned, _conditions(turned, e.args.get("on")))
+                return self._turned(found, len(right.node.columns))
             case "LEFT SEMI" | "SEMI":
                 return self._other("SEMI", left, right, both, on)
             case "LEFT ANTI" | "ANTI":
                 return self._other("ANTI", left, right, both, on)
         raise refuse(f"views do not have {kind} JOIN")
-
-    def _on(self, left: Relation, right: Relation, e: exp.Join) -> list[Expr]:
-        return [Compiler(beside(left, right).scope).condition(one) for one in conjuncts(e.args.get("on"))]
 
     def _turned(self, found: Relation, width: int) -> Relation:
         """The columns of the right side behind those of the left again."""
@@ -196,5 +193,10 @@ class Sources:
         right = self.read(query, ctes)
         where = query.args.get("where")
         both = beside(source, right)
-        on = [Compiler(both.scope).condition(one) for one in conjuncts(where.this if where is not None else None)]
+        on = _conditions(both, where.this if where is not None else None)
         return self._other("ANTI" if negative else "SEMI", source, right, both, on)
+
+
+def _conditions(both: Relation, e: exp.Expr | None) -> list[Expr]:
+    """What has to be true of the two sides of a join."""
+    return [Compiler(both.scope).condition(one) for one in conjuncts(e)]

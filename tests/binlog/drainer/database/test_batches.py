@@ -51,13 +51,7 @@ def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstre
     transactions, rows = two_key_history(random.Random(str(manner)), 300)
     found = asyncio.run(delivered(GivenSchemas([TWO_KEYS]), [as_binlog(one) for one in transactions if isinstance(one, Transaction)]))
     assert all(isinstance(one, Rows) for one in found)
-    mariadb.clear()
-    made = outlet(mariadb, **manner)
-    made.write([MADE[0], ddl(2, "CREATE TABLE u (id INT PRIMARY KEY, v INT, UNIQUE (v))")])
-    made.write(found)
-    made.flush()
-    made.close()
-    assert dict(mariadb.rows("SELECT id, v FROM d.u")) == rows
+    assert written(mariadb, found, manner) == rows
 
 
 @pytest.mark.parametrize("safe_s", [0.0, 300.0])
@@ -75,13 +69,7 @@ def test_large_transactions_come_in_pieces_and_end_where_they_are_upstream(
     binlogs = [as_binlog(one) for one in transactions if isinstance(one, Transaction)]
     found = [one for binlog in binlogs for one in asyncio.run(delivered(GivenSchemas([TWO_KEYS]), [binlog]))]
     assert all(isinstance(one, Rows) and isinstance(one.batches, batching.Pieces) for one in found)
-    mariadb.clear()
-    made = outlet(mariadb, **manner)
-    made.write([MADE[0], ddl(2, "CREATE TABLE u (id INT PRIMARY KEY, v INT, UNIQUE (v))")])
-    made.write(found)
-    made.flush()
-    made.close()
-    assert dict(mariadb.rows("SELECT id, v FROM d.u")) == rows
+    assert written(mariadb, found, manner) == rows
 
 
 def test_a_large_transaction_is_whole_and_tried_again_from_its_beginning(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +89,17 @@ def test_a_large_transaction_is_whole_and_tried_again_from_its_beginning(mariadb
     made.write(in_batches(inserted(5, *range(50, 70))))
     assert mariadb.rows("SELECT COUNT(*), MAX(id) FROM d.t") == [(21, 69)]
     made.close()
+
+
+def written(mariadb: MariaDb, found: list[Delivered], manner: dict[str, Any]) -> dict[int, int]:
+    """The table of two keys, after everything was written into an empty database."""
+    mariadb.clear()
+    made = outlet(mariadb, **manner)
+    made.write([MADE[0], ddl(2, "CREATE TABLE u (id INT PRIMARY KEY, v INT, UNIQUE (v))")])
+    made.write(found)
+    made.flush()
+    made.close()
+    return dict(mariadb.rows("SELECT id, v FROM d.u"))
 
 
 def in_batches(*transactions: Transaction) -> list[Delivered]:

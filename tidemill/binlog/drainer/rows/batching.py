@@ -109,10 +109,9 @@ class Pieces(Sequence[pa.RecordBatch]):
     def __init__(self, steps: Array, order: Array, owners: tuple[object, ...]) -> None:
         self._steps, self._order, self._kept = steps, order, owners
         self._ends, self.table_ids = [0], set[int]()
-        while (at := self._ends[-1]) < len(order):
-            some = order[at : at + PIECE_ROWS]
-            self._ends.append(at + max(1, int(np.searchsorted(np.cumsum(_sizes(steps, some)), PIECE_BYTES, "right"))))
-            self.table_ids |= set(np.unique(steps["physical"][some]).tolist())
+        for piece in _cut(steps, order, PIECE_ROWS, PIECE_BYTES):
+            self._ends.append(self._ends[-1] + len(piece))
+            self.table_ids |= set(np.unique(steps["physical"][piece]).tolist())
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -219,7 +218,7 @@ class Batcher:
             return
         homes = self._homes(order, tables, layout)
         for partition in np.unique(homes).tolist():
-            for part in _pieces(self._room.steps, order[homes == partition]):
+            for part in _cut(self._room.steps, order[homes == partition], MAX_BATCH_ROWS, MAX_BATCH_BYTES):
                 yield partition, _gathered(self._room.steps, part)
 
     def _homes(self, order: Array, tables: KnownTables, layout: Layout) -> Array:
@@ -235,21 +234,15 @@ class Batcher:
         return homes
 
 
-def _sizes(steps: Array, order: Array) -> Array:
-    """Return the bytes of keys and values of some changes."""
-    found: Array = sum(np.maximum(steps[name][order], 0).astype(np.int64) for name in ("key_len", "new_len", "old_len"))
-    return found
-
-
-def _pieces(steps: Array, order: Array) -> Iterator[Array]:
-    """Cut changes into batches."""
-    ends = np.cumsum(_sizes(steps, order))
+def _cut(steps: Array, order: Array, most_rows: int, most_bytes: int) -> Iterator[Array]:
+    """Cut changes into batches of so many rows and bytes of keys and values at most; one row may be larger."""
     at = 0
     while at < len(order):
-        limit = (int(ends[at - 1]) if at else 0) + MAX_BATCH_BYTES
-        end = min(at + MAX_BATCH_ROWS, max(at + 1, int(np.searchsorted(ends, limit, "right"))))
-        yield order[at:end]
-        at = end
+        some = order[at : at + most_rows]
+        sizes = sum(np.maximum(steps[name][some], 0).astype(np.int64) for name in ("key_len", "new_len", "old_len"))
+        count = max(1, int(np.searchsorted(np.cumsum(sizes), most_bytes, "right")))
+        yield some[:count]
+        at += count
 
 
 def _gathered(steps: Array, order: Array) -> pa.RecordBatch:

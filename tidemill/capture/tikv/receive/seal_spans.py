@@ -28,7 +28,7 @@ class Fed:
 
 
 def seal_span(partition: str, done: Sealed, ended_ns: int, fed: Fed | None) -> Span:
-    """The spans of a seal that ended at a moment. `fed`: what came before it; None: nothing since an earlier one."""
+    """The spans of a seal that ended at `ended_ns`. `fed`: the messages that came before it; None if an earlier seal has them all."""
     begun_ns = ended_ns - round(done.seconds * 1e9)
     sorted_ns = begun_ns + round(min(done.sort_seconds, done.seconds) * 1e9)
     children = [Span("sort", begun_ns, sorted_ns), Span("write", sorted_ns, ended_ns)]

@@ -1,7 +1,8 @@
-"""Every benchmark in turn: `python -m bench [--quick] [--corpus FOLDER]`. RESULTS.md says what was seen, how, and on what.
+"""Every benchmark in turn, and one page of what they saw: `python -m bench [--quick] [--corpus FOLDER] [--only NAME …] [--page FILE]`.
 
-Each is a process of its own. Corpora are read from --corpus (narrow.parquet, …) or made, of the same shape.
---quick takes a tenth of the rows.
+Each is a process of its own. Corpora are read from --corpus (narrow.parquet, …) or made, of the same shape. --quick takes a tenth of the
+rows. The page has each stage beside the machine's own limit of the same run, curves of growth, and, with --before FILE (the figures of an
+earlier run), what changed. RESULTS.md says what was seen, how, and on what.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+
+from bench.report.figures import PLACE, NotFigures, read
+from bench.report.page import Run, page
+
+PAGE = Path("bench-page.html")
 
 
 def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
@@ -20,14 +28,15 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
     log = ["--corpora", str(corpus)] if corpus else []
     rows = "1000000" if quick else "10000000"
     return [
-        ["bench.bench_encode", "narrow", "mixed", "wide", *made],
-        ["bench.bench_encode", "narrow", "mixed", "wide", *made, "--protocol", "avro"],
+        *(["bench.bench_encode", "narrow", "mixed", "wide", *made, "--protocol", protocol] for protocol in PROTOCOLS),
         ["bench.bench_capture", "narrow", "mixed", *made, "--rows", "200000" if quick else "1000000"],
         ["bench.bench_regions", "regions", "--count", "30000" if quick else "300000"],
+        ["bench.bench_regions", "tables", "--count", "10000" if quick else "100000"],
         ["bench.bench_sockets", "--count", "1000" if quick else "10000"],
         ["bench.bench_regions", "transaction", "--quota-mib", "16" if quick else "64"],
         ["bench.bench_pipeline", "narrow", "mixed", *log, "--rows", "1500000" if quick else "6000000"],
         ["bench.bench_kafka", "narrow", "mixed", *log, "--rows", "400000" if quick else "2000000"],
+        ["bench.bench_growth", *(["--most", "100000"] if quick else [])],
         ["bench.bench_source", "narrow", "mixed", *made, "--rows", "500000" if quick else "2000000"],
         ["bench.bench_views", "200000" if quick else "1000000"],
         ["bench.bench_canal", "codec", *made],
@@ -51,17 +60,49 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
     ]
 
 
+PROTOCOLS = ("open", "avro", "avro-strings", "canal-json", "canal", "simple", "csv", "debezium", "debezium-avro")
+
+
+def machine() -> list[str]:
+    """Lines that say where and when."""
+    load = f"load {os.getloadavg()[0]:.1f} at the start"
+    return [
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.machine()}, {os.cpu_count()} cores, {load}",
+        f"Python {platform.python_version()}, {platform.system()} {platform.release()}",
+    ]
+
+
+def run(lines: Sequence[Sequence[str]], figures: Path) -> Iterator[str]:
+    """Run each command, its figures into a file. Yields those that do not end well."""
+    for line in lines:
+        said = "python -m " + " ".join(line)
+        print(f"\n$ {said}", flush=True)
+        if subprocess.run([sys.executable, "-m", *line], env={**os.environ, PLACE: str(figures)}, check=False).returncode:
+            yield said
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="of benchmarks: encode, capture, growth, …")
+    parser.add_argument("--page", type=Path, default=PAGE, help=f"where the page goes ({PAGE}); its figures go beside it, as .jsonl")
+    parser.add_argument("--before", type=Path, help="figures of an earlier run")
     args = parser.parse_args()
-    print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}", flush=True)
-    failed = 0
-    for command in commands(args.quick, args.corpus):
-        print("\n$ python -m " + " ".join(command), flush=True)
-        failed += subprocess.run([sys.executable, "-m", *command], check=False).returncode != 0
-    return failed
+    try:
+        before = read(args.before) if args.before else []
+    except (NotFigures, OSError) as e:
+        parser.error(str(e))
+    chosen = [line for line in commands(args.quick, args.corpus) if not args.only or line[0].removeprefix("bench.bench_") in args.only]
+    if not chosen:
+        parser.error(f"no benchmark is called {' or '.join(args.only)}")
+    lines, figures = machine(), args.page.with_suffix(".jsonl")
+    figures.write_text("", encoding="utf-8")
+    print(*lines, sep="\n", flush=True)
+    failed = list(run(chosen, figures))
+    args.page.write_text(page(Run(read(figures), lines, failed), before), encoding="utf-8")
+    print(f"\n{args.page} is the page; its figures are in {figures}")
+    return len(failed)
 
 
 if __name__ == "__main__":

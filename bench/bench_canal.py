@@ -32,6 +32,8 @@ import psutil
 
 from bench.bench_encode import BENCHES, least, row_records
 from bench.corpus import NAMES, load
+from bench.report import limits
+from bench.report.figures import Figure, Limit, note
 from tidemill.canal.client import AsyncClient, Client
 from tidemill.changelog.storage.open import open_storage
 from tidemill.kernels.canal.entry_encoder import CanalEntryEncoder
@@ -58,6 +60,7 @@ BULK_ROWS = 1000
 SEGMENT_ROWS = 200_000
 CANAL_US = {"bulk": 2.0, "single": 32.0}
 """What Canal 1.1.8's server pays a row in such transactions. Its rows had about 180 bytes of entries; those here have 460 and more."""
+AIMS_US = {"bulk": 0.4, "single": 2}
 BEGIN = 470_000_000_000_000_000
 
 
@@ -89,6 +92,10 @@ def codec(name: str, args: argparse.Namespace) -> None:
         ns = least(args.runs, encode) * 1e9 / len(given)
         ticdc = BENCHES["canal"].ticdc
         assert ticdc is not None
+        copy_ns = limits.memcpy(written) * 1e9 / len(given)
+        note(Figure("Decode and encode: entries of Canal", f"{name}, {kind}", ns, "CPU ns a row", Limit("memcpy of the output", copy_ns)))
+        times = ticdc[name] / ns
+        note(Figure("Decode and encode: entries of Canal", f"{name}, {kind}, times TiCDC's", times, "times TiCDC's", aim=20, most=False))
         said.append(
             f"{kind} {ns:6.0f} ns/row, {written / len(given):5.0f} B/row, TiCDC /{ticdc[name] / ns:5.1f}, slow rows {encoder.slow_rows}"
         )
@@ -167,6 +174,7 @@ def server(args: argparse.Namespace) -> None:
                 before = used(process)
                 got = drain(port)
                 us = (used(process) - before) * 1e6 / count
+        note(Figure("Server of Canal's protocol", f"{kind}, {transaction} rows a transaction", us, "CPU µs a row", aim=AIMS_US[kind]))
         print(f"{kind:6} {count} rows in {got} entries: {us:6.2f} µs/row of the server, Canal /{CANAL_US[kind] / us:5.1f}", flush=True)
 
 

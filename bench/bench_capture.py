@@ -21,13 +21,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hpack
 import uvloop
 
 from bench.corpus import NAMES, Corpus, load
+from bench.report import limits
+from bench.report.figures import Figure, Limit, note
 from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
@@ -38,6 +40,7 @@ START_TS = 470_000_000_000_000_000
 RESOLVED_EVERY = 50_000
 EVENT_BYTES = 32 << 10
 MESSAGE_BYTES = 6 << 20
+AIMS = {"narrow": 0.8, "mixed": 1.2}  # CPU s a million rows at most, kernel time included
 SHORT_VALUE = 255  # a COMMIT repeats values up to so many bytes
 DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
 
@@ -254,6 +257,8 @@ class Result:
     system: float
     wall: float
     stages: dict[str, float]
+    limits: tuple[float, float] = (0.0, 0.0)
+    """What a socket and a file need for as many bytes as came and were kept, in the same unit."""
 
     @property
     def cpu(self) -> float:
@@ -322,10 +327,13 @@ def measure(corpus: Corpus, shape: Shape, rows: int, transport: str) -> Result:
         try:
             assert store.stdout is not None
             port = int(store.stdout.readline())
-            return uvloop.run(receive(port, Path(folder, "log"), last_ts, transport))
+            result = uvloop.run(receive(port, Path(folder, "log"), last_ts, transport))
         finally:
             store.kill()
             store.wait()
+        kept = sum(file.stat().st_size for file in Path(folder, "log").rglob("*.arrow"))
+        costs = limits.loopback(path.stat().st_size), limits.append(kept, Path(folder))
+        return replace(result, limits=(costs[0] * 1e6 / result.rows, costs[1] * 1e6 / result.rows))
 
 
 def _resolved(corpus: Corpus, shape: Shape, rows: int) -> Iterator[tuple[bytes, int]]:
@@ -357,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.serve:
         serve(options.serve)
         return
-    print(f"{'corpus':8} {'shape':10} {'rows':>8} {'CPU s/M':>8} {'user':>6} {'system':>7} {'rows/s':>9}  stages (s/M)")
+    print(f"{'corpus':8} {'shape':10} {'rows':>8} {'CPU s/M':>8} {'user':>6} {'system':>7} {'rows/s':>9}  stages (s/M); limits (s/M)")
     for name in options.corpora or ("narrow", "mixed"):
         corpus = load(name, options.corpus)
         for text in options.shapes:
@@ -366,9 +374,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             stages = " ".join(f"{k} {v:.2f}" for k, v in best.stages.items())
             rate = best.rows / best.wall
+            of_socket, of_file = best.limits
             print(
-                f"{name:8} {text:10} {best.rows:8} {best.cpu:8.2f} {best.user:6.2f} {best.system:7.2f} {rate:9,.0f}  {stages}", flush=True
+                f"{name:8} {text:10} {best.rows:8} {best.cpu:8.2f} {best.user:6.2f} {best.system:7.2f} {rate:9,.0f}  {stages}; "
+                f"socket {of_socket:.2f} file {of_file:.2f}",
+                flush=True,
             )
+            limit = Limit("loopback socket, append and fdatasync", of_socket + of_file)
+            note(Figure("Capture: change feed to change log", f"{name} {text}", best.cpu, "CPU s a million rows", limit, AIMS.get(name)))
 
 
 if __name__ == "__main__":

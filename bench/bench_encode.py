@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from bench.corpus import NAMES, Corpus, load
+from bench.report import limits
+from bench.report.figures import Figure, Limit, note
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal import CanalRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
@@ -69,6 +71,17 @@ BENCHES = {
     "debezium-avro": Bench(EncodingOptions(MessageFormat.DEBEZIUM_AVRO), None),
     "avro-checksum": Bench(EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=True, row_checksum=True, avro=STRINGS), None),
 }
+
+
+AIMS = {
+    "open": {"narrow": 30, "mixed": 25, "wide": 25},
+    "avro": {"narrow": 45, "mixed": 35, "wide": 40},
+    "avro-strings": {"narrow": 45, "mixed": 28, "wide": 38},
+    "canal-json": {"narrow": 25, "mixed": 18, "wide": 18},
+    "canal": {"narrow": 20, "mixed": 20, "wide": 20},
+    "simple": {"narrow": 20, "mixed": 20, "wide": 20},
+}
+"""Times TiCDC's mount and encode, at least."""
 
 
 def encoder_of(bench: Bench, program: TableProgram) -> tuple[Any, Callable[..., object]]:
@@ -161,9 +174,7 @@ def measure(name: str, args: argparse.Namespace) -> None:
     mount_ns = least(args.runs, lambda: chunked(rows, args.chunk, mount.encode)) * per_row
     split_ns = least(args.runs, lambda: chunked(rows, args.chunk, lambda chunk, _: unique.changed(chunk))) * per_row
     hash_ns = least(args.runs, lambda: chunked(rows, args.chunk, lambda chunk, _: hashes.hash(chunk))) * per_row
-    source = np.ones(int(row_bytes * args.chunk), np.uint8)
-    target = np.empty_like(source)
-    copy_ns = least(50, lambda: np.copyto(target, source)) * 1e9 / args.chunk
+    copy_ns = limits.memcpy(int(row_bytes * args.chunk)) * 1e9 / args.chunk
     few = [record_of(corpus, rows, i) for i in range(min(REFERENCE_ROWS, len(rows)))]
     plain_ns = least(2, lambda: [plain(r.key, r.value, r.old_value, r.commit_ts) for r in few]) * 1e9 / len(few)
     ratio = f"TiCDC /{bench.ticdc[name] / encode_ns:5.1f}  " if bench.ticdc else ""
@@ -173,6 +184,12 @@ def measure(name: str, args: argparse.Namespace) -> None:
         f"hash {hash_ns:4.0f}  slow rows {encoder.slow_rows + mount.slow_rows}",
         flush=True,
     )
+    stage = f"Decode and encode: {args.protocol}"
+    note(Figure(stage, name, encode_ns, "CPU ns a row", Limit("memcpy of the output", copy_ns)))
+    note(Figure(stage, f"{name}, times faster than the plain reference", plain_ns / encode_ns, "times", most=False))
+    if bench.ticdc:
+        aim = AIMS.get(args.protocol, {}).get(name)
+        note(Figure(stage, f"{name}, times TiCDC's", bench.ticdc[name] / encode_ns, "times TiCDC's", aim=aim, most=False))
 
 
 def record_of(corpus: Corpus, rows: np.ndarray[Any, Any], i: int) -> RawRecord:

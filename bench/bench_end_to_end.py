@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.report.figures import Figure, note
 from bench.usage import Cpu, TreeUsage
 from tidemill import tso
 from tidemill.config.sections import PERFORMANCE_MODES
@@ -35,6 +36,7 @@ from tidemill.playground.programs.kafka_broker import KafkaBroker
 TABLE = "CREATE TABLE bench.sbtest (id BIGINT PRIMARY KEY AUTO_INCREMENT, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL)"
 SINKS = ("blackhole", "file", "kafka")
 TICDC_BLACKHOLE_S = 8.7
+AIMS_S = {"blackhole": 0.6, "file": 0.7, "kafka": 1.5}  # CPU s a million narrow rows at most
 TOPIC = "bench"
 
 
@@ -79,6 +81,10 @@ def catch_up(sink: str, rows: int, work: Path) -> None:
     start_up = small.cpu.total - price.total * small.rows / 1e6
     print(f"catch-up {sink}: {price.total:.2f} CPU s per million rows ({price}), {rate:,.0f} rows/s, start-up {start_up:.1f} CPU s")
     print(f"  TiCDC's black hole / this: {TICDC_BLACKHOLE_S / price.total:.1f}", flush=True)
+    note(Figure("The whole job, catching up", sink, price.total, "CPU s a million rows", aim=AIMS_S[sink]))
+    for kind, seconds in sorted(price.by_kind.items()):
+        note(Figure("The whole job, catching up", f"{sink}, of it {kind}", seconds, "CPU s a million rows"))
+    note(Figure("The whole job, catching up", f"{sink}, rows", rate, "rows a second", most=False))
 
 
 def sink_uri(sink: str, folder: Path, stack: ExitStack) -> str:
@@ -163,6 +169,10 @@ def live(rate: int, seconds: float, work: Path, mode: str, resolved: float) -> N
     print(f"live, {mode}, load {os.getloadavg()[0]:.1f}: {written / took:,.0f} rows/s; commit to consumer: ", end="")
     print(f"p50 {p50:.2f} s, p90 {p90:.2f} s, p99 {p99:.2f} s, ", end="")
     print(f"max {lags.max():.2f} s over {len(lags):,} rows; {cores.total:.3f} core ({cores})", flush=True)
+    stage = f"Live, {rate:,} rows a second into Kafka"
+    note(Figure(stage, mode, cores.total, "cores", aim=0.10))
+    note(Figure(stage, f"{mode}, commit to consumer, p50", p50, "s", aim=0.4))
+    note(Figure(stage, f"{mode}, commit to consumer, p99", p99, "s", aim=0.7))
 
 
 def main() -> None:

@@ -19,9 +19,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
+
 from bench.bench_pipeline import WARM_UP, delivery
 from bench.make_log import Shape, make_log
 from bench.processes import TICKS
+from bench.report.figures import Figure, Limit, note
 from tidemill.changelog.log_format import Affinity
 from tidemill.delivery.work_item import TaskStats, total
 from tidemill.playground.programs.kafka_broker import KafkaBroker
@@ -74,6 +77,31 @@ def measure(log: Path, sink: str, batches: int) -> dict[str, Any]:
     }
 
 
+def librdkafka(address: str, topic: str, messages: int, size: int) -> float:
+    """CPU seconds of handing so many messages of one size to librdkafka alone, until all are acknowledged."""
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 50, "queue.buffering.max.kbytes": 65536})
+    value = bytes(size)
+    begin = sum(thread_cpu().values())
+    for number in range(messages):
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % 4)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush()
+    return sum(thread_cpu().values()) - begin
+
+
+def keep(corpus: str, sink: str, result: dict[str, Any], alone_s: float) -> None:
+    """Note what a million rows cost, beside librdkafka alone with as many messages of the mean size."""
+    millions = result["rows"] / 1e6
+    cost = sum(result["cpu_ns_of_row"].values()) / 1e3
+    aim = 1.5 if corpus == "narrow" and sink == SINKS[0] else None
+    limit = Limit("librdkafka alone", alone_s / millions)
+    note(Figure("Delivery: change log to Kafka", f"{corpus} {sink}", cost, "CPU s a million rows", limit, aim))
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.bench_kafka", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("corpus", nargs="+", choices=["narrow", "mixed", "wide"])
@@ -89,7 +117,11 @@ def main(arguments: list[str] | None = None) -> None:
                 make_log(log, Shape(name, options.rows, 8, 4, Affinity.TABLE, 30.0, rate=options.rows // 300 or 1), options.corpora)
                 for number, sink in enumerate(options.sinks):
                     uri = f"kafka://{broker.address}/{name}-{number}?partition-num=4&protocol={sink}"
-                    print(json.dumps({"corpus": name, "sink": sink, **measure(log, uri, options.batches)}), flush=True)
+                    result = measure(log, uri, options.batches)
+                    size = result["bytes_of_row"] * result["rows"] // result["messages"]
+                    alone_s = librdkafka(broker.address, f"{name}-{number}", result["messages"], size)
+                    print(json.dumps({"corpus": name, "sink": sink, **result, "librdkafka_alone_s": round(alone_s, 3)}), flush=True)
+                    keep(name, sink, result, alone_s)
 
 
 if __name__ == "__main__":

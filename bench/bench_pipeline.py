@@ -25,6 +25,8 @@ from typing import Any
 
 from bench.make_log import Shape, make_log
 from bench.processes import Cpu
+from bench.report import limits
+from bench.report.figures import Figure, Limit, note
 from tidemill.changelog.history import load_history
 from tidemill.changelog.log_format import Affinity
 from tidemill.changelog.reader import LogReader
@@ -122,6 +124,15 @@ def run(name: str, options: argparse.Namespace, log: Path, *, spark: bool) -> di
     return result
 
 
+def keep(result: dict[str, Any], sink: str, read_ns: float) -> None:
+    """Note what a row cost, beside a read of the same log."""
+    stage = f"Delivery: change log to {sink.partition('?')[0]}"
+    name = f"{result['corpus']}, {result['by']}"
+    note(Figure(stage, name, result["cpu_ns_per_row"], "CPU ns a row", Limit("Arrow IPC read of the log", read_ns)))
+    if "times_ticdc" in result:
+        note(Figure(stage, f"{name}, times TiCDC's", result["times_ticdc"], "times TiCDC's sort, mount and encode", aim=12, most=False))
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.bench_pipeline", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -152,9 +163,12 @@ def main(arguments: list[str] | None = None) -> None:
                 rate=options.rows // 300 or 1,
             )
             make_log(log, shape, options.corpora)
+            read_ns = limits.arrow_read(log.glob("rows/*/*.arrow")) * 1e9 / options.rows
             for spark in (False, True):
                 if options.only != ("one" if spark else "spark"):
-                    print(json.dumps(run(name, options, log, spark=spark)), flush=True)
+                    result = run(name, options, log, spark=spark)
+                    print(json.dumps({**result, "arrow_read_ns_per_row": round(read_ns)}), flush=True)
+                    keep(result, options.sink, read_ns)
 
 
 if __name__ == "__main__":

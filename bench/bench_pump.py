@@ -30,6 +30,7 @@ from pathlib import Path
 import hpack
 import psutil
 
+from bench.report.figures import Figure, Limit, note
 from tidemill import tso
 from tidemill.binlog.http2 import frames as F
 from tidemill.binlog.http2.frames import Frame, Setting
@@ -40,6 +41,8 @@ from tidemill.playground.server import Playground
 from tidemill.process.ports import free_ports
 from tidemill.wire import pump_pb2
 
+AIMS_US = {(32, 200): 31, (128, 200): 26, (32, 10_000): 60}
+"""CPU µs a binlog at most, by clients and bytes: 1.2 times what the real Pump takes."""
 WARM_UP = 4000
 WINDOW = 16 << 20
 KEY = b"t\x80\0\0\0\0\0\0\x6a_r\x80\0\0\0\0\0\0\x01"
@@ -266,6 +269,10 @@ async def write(folder: Path, clients: int, size: int, binlogs: int, transport: 
         f"a Prewrite: p50 {middle:.2f} ms, p99 {late:.2f} ms; an append and its fdatasync: p50 {sync:.2f} ms, p99 {late_sync:.2f} ms",
         flush=True,
     )
+    kind = f"{clients} clients, {size} B"
+    note(Figure("Pump", kind, (user + system) / binlogs * 1e6, "CPU µs a binlog", aim=AIMS_US.get((clients, size))))
+    late_limit = Limit("append and fdatasync, p99", late_sync)
+    note(Figure("Pump", f"{kind}: a Prewrite, p99", late, "ms", late_limit, aim=late_sync + 10 if (clients, size) == (32, 200) else None))
 
 
 async def _fill(folder: Path, count: int) -> None:
@@ -298,7 +305,7 @@ async def pull(folder: Path, count: int, transport: str) -> None:
     async with Playground() as playground:
         process, address = await started(folder / "pump", playground, transport)
         with helper(pull_process, address, playground.cluster.cluster_id, count) as pipe:
-            for _ in range(3):
+            for turn in range(1, 4):
                 before = sum(_cpu(process))
                 pipe.send(1)
                 seconds = await loop.run_in_executor(None, pipe.recv)
@@ -307,6 +314,7 @@ async def pull(folder: Path, count: int, transport: str) -> None:
                     f"{transport}, PullBinlogs: {count / seconds:,.0f} transactions/s, {cpu / count * 1e6:.1f} us of CPU a transaction",
                     flush=True,
                 )
+                note(Figure("Pump", f"PullBinlogs, time {turn}", count / seconds, "transactions a second", aim=80_000, most=False))
         process.terminate()
         await asyncio.to_thread(process.wait, 30)
 

@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.report.figures import Figure, note
 from tidemill.capture.tikv.model import Peer, Region
 from tidemill.capture.tikv.receive.ingest import Event, Options, Receiver, ScanDone, StreamLost, SubRangeFailed
 from tidemill.capture.tikv.regions import actions as A
@@ -38,6 +39,8 @@ from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 MIB = 1 << 20
+REGIONS, TABLES = "Capture: regions, without sockets", "Capture: tables, without sockets"
+AIMS = {"divide, subscribe, INITIALIZED": (10, 300)}  # CPU s, MiB at most, for 300,000 regions
 LIMIT = 1024  # regions of one answer
 
 
@@ -50,14 +53,18 @@ def memory_mib() -> float:
 class Step:
     """Prints what the block cost."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, stage: str, name: str) -> None:
+        self.stage, self.name = stage, name
 
     def __enter__(self) -> None:
         self._begin, self._memory = time.process_time(), memory_mib()
 
     def __exit__(self, *_: object) -> None:
-        print(f"{self.name:44s} {time.process_time() - self._begin:7.2f} CPU s, {memory_mib():7.0f} MiB resident", flush=True)
+        cpu, memory = time.process_time() - self._begin, memory_mib()
+        print(f"{self.name:44s} {cpu:7.2f} CPU s, {memory:7.0f} MiB resident", flush=True)
+        aims = AIMS.get(self.name, (None, None)) if self.stage == REGIONS else (None, None)
+        note(Figure(self.stage, self.name, cpu, "CPU s", aim=aims[0]))
+        note(Figure(self.stage, f"{self.name}: resident memory", memory, "MiB", aim=aims[1]))
 
 
 # ---- regions ---------------------------------------------------------------------------------------------------------
@@ -177,25 +184,25 @@ def regions(count: int, stores: int) -> None:
     """See the module."""
     fleet = Fleet(count, stores)
     print(f"{count} regions of one table on {stores} stores; {memory_mib():.0f} MiB with PD's answers at hand")
-    with Step("divide, subscribe, INITIALIZED"):
+    with Step(REGIONS, "divide, subscribe, INITIALIZED"):
         fleet.machine.add_span(A.Span(1, b"t", b"u", 0, 10), 0.0)
         fleet.run()
     assert fleet.machine.counts()["live"] == count
     print(f"  {fleet.questions} questions to PD, at most {fleet.most_scans} scans at a time")
     fleet.resolve(100)
-    with Step("a round of resolved ts"):
+    with Step(REGIONS, "a round of resolved ts"):
         fleet.resolve(101)
-    with Step("the frontier"):
+    with Step(REGIONS, "the frontier"):
         assert int(fleet.receiver.matcher.frontiers()[0]) == 101
     watch = Watch(2)
     watch.look(fleet.receiver.survey(), 0.0)
-    with Step("a round of the watchdog"):
+    with Step(REGIONS, "a round of the watchdog"):
         watch.look(fleet.receiver.survey(), 1.0)
         assert watch.stuck(1.0) == []
         assert watch.holders(1.0)[0].resolved == 101
     slot, lost = next((s, subs) for s, subs in fleet.by_slot.items())
     fleet.questions = 0
-    with Step(f"a store goes down: {len(lost)} begin again"):
+    with Step(REGIONS, f"a store goes down: {len(lost)} begin again"):
         del fleet.by_slot[slot]
         fleet.machine.stream_ended(slot, fleet.now)
         fleet.receiver.end_stream(slot, "down")
@@ -208,18 +215,18 @@ def tables(count: int, stores: int, shared: int) -> None:
     """See the module."""
     fleet = Fleet(count // shared, stores)
     print(f"{count} tables in {count // shared} regions on {stores} stores")
-    with Step("add all spans"):
+    with Step(TABLES, "add all spans"):
         for i in range(count):
             key = b"t%012d" % (i // shared) + b"%04d" % (i % shared)
             fleet.machine.add_span(A.Span(i, key + b"_r", key + b"_s", i % 2, 10), 0.0)
         fleet.act()
-    with Step("divide, subscribe, INITIALIZED"):
+    with Step(TABLES, "divide, subscribe, INITIALIZED"):
         fleet.run()
     assert fleet.machine.counts()["live"] == count
     print(f"  {fleet.questions} questions to PD, the longest call {1000 * fleet.longest:.0f} ms")
     slot, lost = next((s, subs) for s, subs in fleet.by_slot.items())
     fleet.questions, fleet.longest = 0, 0.0
-    with Step(f"a store goes down: {len(lost)} begin again"):
+    with Step(TABLES, f"a store goes down: {len(lost)} begin again"):
         del fleet.by_slot[slot]
         fleet.machine.stream_ended(slot, fleet.now)
         fleet.receiver.end_stream(slot, "down")
@@ -279,6 +286,9 @@ def transaction(quota: int, times: int, size: int = 1000) -> None:
     print(f"one transaction of {rows} rows, {rows * size / MIB:.0f} MiB of values, quota {quota / MIB:.0f} MiB")
     print(f"slabs and records: at most {decoded:.0f} MiB; private memory: {before:.0f} MiB resident before, at most {most:.0f} MiB")
     print(f"{receiver.prewrites.written} prewrites and {receiver.stats.spilled_rows} rows went to disk")
+    note(Figure("Capture: one transaction of ten quotas", "slabs and records", decoded, "MiB", aim=quota / MIB))
+    note(Figure("Capture: one transaction of ten quotas", "memory of the process, less what it had before", most - before, "MiB"))
+    note(Figure("Capture: one transaction of ten quotas", "CPU", sending / rows * 1e6, "CPU s a million rows"))
     print(f"{sending / rows * 1e6:.2f} CPU s per million rows (of {time.process_time() - begin:.1f} s with making the messages)")
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from bench.report.figures import Figure, note
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.feed.base import Transport
@@ -80,6 +81,7 @@ class Step:
         memory = pages * resource.getpagesize() / MIB
         wall, cpu = time.monotonic() - self._wall, time.process_time() - self._cpu
         print(f"{self.name:52s} {wall:7.2f} s, {cpu:7.2f} CPU s, {memory:6.0f} MiB resident", flush=True)
+        note(Figure("Capture: regions over real sockets", self.name, cpu, "CPU s"))
 
 
 async def until(condition: Callable[[], bool], failed: asyncio.Task[None]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.report.figures import Figure, note
 from bench.usage import Cpu, TreeUsage, kind_of
 from tidemill.demo.session import Delivery, Upstream
 
@@ -24,6 +25,7 @@ BLACKHOLE = "blackhole:///?protocol=open-protocol"
 SETTLED_S = 30.0
 """Seconds from the first delivery to the idle time: Spark is up by then, and what it did at the start is over."""
 LOOK_S = 0.02
+STAGE = "The start, and the idle time"
 MIB = 1 << 20
 
 
@@ -62,6 +64,8 @@ def measured(folder: Path, sink: str, seconds: float, settled_s: float) -> None:
         print(
             f"load {os.getloadavg()[0]:.1f}; until the first row is delivered: {spent.total:.1f} CPU s ({spent}), {took:.1f} s", flush=True
         )
+        note(Figure(STAGE, "start until the first row: CPU", spent.total, "CPU s", aim=5))
+        note(Figure(STAGE, "start until the first row", took, "s", aim=4))
         time.sleep(settled_s)
         spent = usage.cpu()
         print(f"after {settled_s:.0f} s more: {spent.total:.1f} CPU s ({spent})", flush=True)
@@ -72,6 +76,8 @@ def measured(folder: Path, sink: str, seconds: float, settled_s: float) -> None:
         held = memory(pid)
         print(f"idle for {passed:.0f} s: {idle.total:.2f} % of a core ({of_kinds(idle.by_kind, '%')}), ", end="")
         print(f"{sum(held.values()):.0f} MiB ({of_kinds(held, 'MiB')}); load {os.getloadavg()[0]:.1f}", flush=True)
+        note(Figure(STAGE, "idle, one changefeed: CPU", idle.total, "% of a core", aim=2))
+        note(Figure(STAGE, "idle, one changefeed: memory", sum(held.values()), "MiB", aim=700))
         delivery.stop()
 
 

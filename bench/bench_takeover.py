@@ -15,11 +15,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.bench_start import MIB
+from bench.report.figures import Figure, note
 from bench.usage import TreeUsage
 from tests.support.delivery.runs import await_that
 from tests.support.server.servers import Server
 from tidemill.demo.session import Upstream
 
+STAGE = "Takeover by another server"
 QUIET = 0.05
 """Cores that a server may use and count as loaded."""
 LOOK_S = 2.0
@@ -54,7 +56,7 @@ def idle(server: Server, seconds: float) -> str:
     return f"{100 * spent.total / passed:.2f} % of a core ({parts}), {held:.0f} MiB (PSS)"
 
 
-def takeover(old: Server, new: Server) -> str:
+def takeover(kind: str, old: Server, new: Server) -> str:
     """Kill the leader, and say how the other one takes over."""
     assert new.process is not None
     with TreeUsage(new.process.pid) as usage:
@@ -65,6 +67,8 @@ def takeover(old: Server, new: Server) -> str:
         led, at = time.monotonic() - began, new.checkpoint("f")
         await_that(lambda: new.checkpoint("f") > at, "it delivers")
         took, cpu = time.monotonic() - began, usage.cpu().total - spent
+    note(Figure(STAGE, f"{kind}: the other one leads", led, "s"))
+    note(Figure(STAGE, f"{kind}: it delivers", took, "s", aim=15))
     return f"led after {led:.1f} s, delivered after {took:.1f} s, {cpu:.1f} CPU s; load {os.getloadavg()[0]:.1f}"
 
 
@@ -94,7 +98,7 @@ def main() -> None:
                     settled(two)
                     if not number:
                         print(f"{kind}: a server that follows: {idle(two, args.seconds)}; load {os.getloadavg()[0]:.1f}", flush=True)
-                    print(f"{kind}: {takeover(one, two)}", flush=True)
+                    print(f"{kind}: {takeover(kind, one, two)}", flush=True)
                 finally:
                     one.kill()
                     two.stop()

@@ -21,9 +21,15 @@ OPTIONS = ("--trigger-ms", "300", "--sink-retry", "240s")
 
 def kill_a(role: str, run: Delivery) -> None:
     """`kill -9` of one of the run's processes."""
-    await_that(lambda: bool(processes(run).get(role)), f"there is a {role}", run)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        processes(run)[role][0].kill()
+
+    def killed() -> bool:
+        for process in processes(run).get(role, ()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+                return True
+        return False
+
+    await_that(killed, f"there is a {role}", run)
 
 
 @pytest.mark.parametrize("parameters", ["", "transaction-atomicity=table"])

@@ -18,7 +18,9 @@ def test_nobody_waits_until_the_thread_runs(monkeypatch: pytest.MonkeyPatch) -> 
         return real(lambda: (go.wait(), work(*arguments)), ())  # type: ignore[operator]
 
     monkeypatch.setattr(_thread, "start_new_thread", late)
-    threads.begin(done.set)
+    over = threads.begin(done.set)
     assert not done.is_set()
+    assert not over.is_set()
     go.set()
     assert done.wait(60)
+    assert over.wait(60)

@@ -34,6 +34,7 @@ from tidemill.capture.tikv.watchdog.detect import Survey
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
 from tidemill.metrics.histogram import Histograms
+from tidemill.process import threads
 
 LATE_JOIN = 65536
 QUIET_S = 1.0
@@ -185,7 +186,8 @@ class Receiver:
         self._stop = threading.Event()
         self._calls: deque[Callable[[], None]] = deque()
         self._stirred = True
-        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+        self._over: threading.Event | None = None
+        """Of the ingest thread: it has ended."""
         self._next_seal = 0.0
         self._ended: set[int] = set()  # ended streams
         self._sub_of: dict[int, int] = {}
@@ -195,7 +197,7 @@ class Receiver:
 
     def start(self) -> None:
         """Start the ingest thread."""
-        self._thread.start()
+        self._over = threads.begin(self._run)
 
     def call(self, function: Callable[[], None]) -> None:
         """Run a function on the ingest thread, before any message that is put into the inbox from now on."""
@@ -206,8 +208,8 @@ class Receiver:
         """Take what is in the inbox, seal what is resolved, and end. An error stays in `failure`."""
         self._stop.set()
         self.inbox.wake()
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self._over is not None:
+            self._over.wait()
         self.workers.shutdown()
 
     # ------------------------------------------------------------------ subscriptions (ingest thread, through `call`)

@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError
 
 from tidemill.binlog.messages import Binlog, read_binlog
 from tidemill.errors import MalformedMessage
+from tidemill.kernels.address import address
 from tidemill.kernels.binlog.heads import heads
 from tidemill.kernels.binlog.layout import H_FAKE, HEAD
-from tidemill.kernels.receive.layout import address
 from tidemill.wire import pump_pb2
 
 Array = np.ndarray[Any, Any]

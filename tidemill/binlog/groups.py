@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tidemill.binlog.messages import Head
+from tidemill.kernels.address import address
 from tidemill.kernels.pump import layout as L
 from tidemill.kernels.pump.intake import frame_one
 
@@ -30,8 +31,8 @@ class Group:
         self.data: Any = np.empty(size, np.uint8)
         self.marks: Any = np.empty((GROUP_BINLOGS, L.MARK_WORDS), np.int64)
         self.words = np.zeros(L.G_WORDS, np.int64)
-        self.words[[L.G_DATA, L.G_CAP, L.G_MARKS, L.G_MOST]] = L.address(self.data), size, L.address(self.marks), GROUP_BINLOGS
-        self.address = L.address(self.words)
+        self.words[[L.G_DATA, L.G_CAP, L.G_MARKS, L.G_MOST]] = address(self.data), size, address(self.marks), GROUP_BINLOGS
+        self.address = address(self.words)
         self.waiting: dict[int, Any] = {}
 
     @property
@@ -65,13 +66,13 @@ class Groups:
 
     def __init__(self) -> None:
         self.policy = np.zeros(L.P_WORDS, np.int64)
-        self.policy_at = L.address(self.policy)
+        self.policy_at = address(self.policy)
         self.open = Group()
         self._full: deque[Group] = deque()
         self._spare: list[Group] = []
         self._out: list[Group] = []
         self._mark = np.zeros(L.MARK_WORDS, np.int64)
-        self._mark_at = L.address(self._mark)
+        self._mark_at = address(self._mark)
 
     def say(self, cluster_id: int, *, prewrites: bool) -> None:
         """Set what kernels take: binlogs of this cluster, and whether Prewrites."""
@@ -101,7 +102,7 @@ class Groups:
         self._mark[: L.M_AT] = int(head.tp), head.start_ts, head.commit_ts
         self._mark[L.M_SLOT], self._mark[L.M_STREAM] = slot, stream
         data = np.frombuffer(payload, np.uint8)
-        while not frame_one(L.TABLES, self.open.address, L.address(data), len(payload), self._mark_at):
+        while not frame_one(L.TABLES, self.open.address, address(data), len(payload), self._mark_at):
             self.next(L.RECORD_HEAD + len(payload))
         if waiting is not None:
             self.open.waiting[self.open.count - 1] = waiting

@@ -15,9 +15,9 @@ from tests.support.rows.random_rows import maximal_varint
 from tidemill.binlog.blocks import Binlogs, read_messages
 from tidemill.binlog.drainer.rows.batching import Array, Batcher, KnownTable, KnownTables, Stop
 from tidemill.errors import MalformedMessage
+from tidemill.kernels.address import address
 from tidemill.kernels.binlog import layout as L
 from tidemill.kernels.binlog.heads import heads
-from tidemill.kernels.receive.layout import address
 
 SMALL = 3
 """Changes that there is room for at first."""

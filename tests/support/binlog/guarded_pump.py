@@ -16,6 +16,7 @@ from tests.support.rows.guard_pages import Guarded, guarded_array
 from tidemill.binlog.http2 import frames as F
 from tidemill.binlog.messages import Binlog, BinlogType, fake
 from tidemill.binlog.valuelog import frame
+from tidemill.kernels.address import address
 from tidemill.kernels.pump import layout as L
 from tidemill.kernels.pump.intake import intake
 from tidemill.kernels.pump.pull import pull
@@ -69,7 +70,7 @@ class Taking:
         self.state[[L.C_MOST_OPEN, L.T_MOST]] = 100, L.TABLE_BYTES
         self._data, self._marks = guarded_array(size), guarded_array(L.MARK_BYTES * most)
         self.group: Any = guarded_array(8 * L.G_WORDS).view(np.int64)
-        self.group[:] = L.address(self._data), size, L.address(self._marks), most, 0, 0, 0, 0
+        self.group[:] = address(self._data), size, address(self._marks), most, 0, 0, 0, 0
         self.policy: Any = guarded_array(8 * L.P_WORDS).view(np.int64)
         self.policy[:] = CLUSTER, 1
         self.scratch = guarded_array(2 * L.BLOCK_LIMIT)
@@ -77,11 +78,11 @@ class Taking:
     def take(self, data: bytes, room: Guarded) -> None:
         """Take frames as a connection does, until one is not for the kernel."""
         room.put(data, last=True)
-        base, at = L.address(room.tail(len(data))), 0
+        base, at = address(room.tail(len(data))), 0
         while True:
             at += intake(
-                L.TABLES, L.address(self.state), base + at, len(data) - at, L.address(self.group), L.address(self.policy), 1,
-                F.LEAST_FRAME, L.address(self.scratch),
+                L.TABLES, address(self.state), base + at, len(data) - at, address(self.group), address(self.policy), 1,
+                F.LEAST_FRAME, address(self.scratch),
             )  # fmt: skip
             outcome = int(self.state[L.C_OUTCOME])
             if outcome == L.NO_ROOM and self.group[L.G_COUNT]:
@@ -98,8 +99,8 @@ class Giving:
         self.state[:] = 0
         self._table, self._room, self._out = guarded_array(24 * L.KEPT_SLOTS), guarded_array(KEPT), guarded_array(5000)
         self._table[:] = 0
-        self.state[[L.K_TABLE, L.K_ROOM, L.K_CAP]] = L.address(self._table), L.address(self._room), KEPT
-        self.state[[L.O_DATA, L.O_CAP]] = L.address(self._out), len(self._out)
+        self.state[[L.K_TABLE, L.K_ROOM, L.K_CAP]] = address(self._table), address(self._room), KEPT
+        self.state[[L.O_DATA, L.O_CAP]] = address(self._out), len(self._out)
         self.scratch = guarded_array(32)
 
     def give(self, window: Any, start: int, pointers: bytes) -> None:
@@ -107,10 +108,10 @@ class Giving:
         count = len(pointers) // L.POINTER_BYTES
         places = guarded_array(len(pointers))
         places[:] = np.frombuffer(pointers, np.uint8)
-        self.state[[L.W_DATA, L.W_FILE, L.W_START, L.W_SIZE]] = L.address(window), 0, start, len(window)
+        self.state[[L.W_DATA, L.W_FILE, L.W_START, L.W_SIZE]] = address(window), 0, start, len(window)
         at = 0
         while at < count:
-            at += pull(L.TABLES, L.address(self.state), L.address(places) + 12 * at, count - at, L.address(self.scratch))
+            at += pull(L.TABLES, address(self.state), address(places) + 12 * at, count - at, address(self.scratch))
             if self.state[L.U_OUTCOME] == L.OUT_FULL and self.state[L.O_COUNT]:
                 self.state[[L.O_SIZE, L.O_COUNT]] = 0
             else:

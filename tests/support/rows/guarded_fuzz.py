@@ -35,6 +35,7 @@ from tidemill.capture.tikv.receive.decode import PAD, Scanner
 from tidemill.capture.tikv.receive.matcher import FOREVER, Matcher
 from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.errors import TidemillError
+from tidemill.kernels.address import address
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.avro import encoder as avro_encoder
 from tidemill.kernels.canal import CanalRowEncoder, entry_encoder
@@ -49,7 +50,7 @@ from tidemill.kernels.open import encoder as open_encoder
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
-from tidemill.kernels.receive.layout import ENTRY, address
+from tidemill.kernels.receive.layout import ENTRY
 from tidemill.kernels.receive.scan import scan
 from tidemill.kernels.routing.identity import KeyHash, UniqueChange
 from tidemill.kernels.rows.mount import MountEncoder

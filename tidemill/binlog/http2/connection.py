@@ -23,6 +23,7 @@ from tidemill.binlog.http2 import frames as F
 from tidemill.binlog.http2.frames import HEAD, PREFIX, Code, Frame, Setting, Status
 from tidemill.binlog.http2.headers import SCRATCH, CallHeaders, Headers, KernelHeaders, PeerFault, PlainHeaders
 from tidemill.binlog.http2.sending import Sender
+from tidemill.kernels.address import address
 from tidemill.kernels.pump import layout as L
 from tidemill.kernels.pump.intake import intake
 
@@ -77,7 +78,7 @@ class Connection:
         self.slot, self._groups, self._largest, self._plain = slot, groups, largest, plain
         self._state: Any = np.zeros(L.C_WORDS, np.int64)
         self._state[L.C_MOST_OPEN] = MOST_STREAMS
-        self._state_at = L.address(self._state)
+        self._state_at = address(self._state)
         self._kernel_headers = KernelHeaders(self._state)
         self._headers: Headers = PlainHeaders() if plain else self._kernel_headers
         self.sender = Sender(plain=plain)
@@ -146,7 +147,7 @@ class Connection:
 
     def _frames(self, data: bytes, at: int) -> int:
         """Take whole frames. Returns where the first one begins that is not whole. Raises PeerFault."""
-        base, end = L.address(np.frombuffer(data, np.uint8)), len(data)
+        base, end = address(np.frombuffer(data, np.uint8)), len(data)
         while True:
             if self._settled and not self._plain and not self._block_stream:
                 at, outcome = self._intake(base, at, end)

@@ -10,11 +10,12 @@ import numpy as np
 
 from tidemill.binlog.http2.frames import Code
 from tidemill.errors import TidemillError
+from tidemill.kernels.address import address
 from tidemill.kernels.pump import layout as L
 from tidemill.kernels.pump.headers import decode_headers
 
 _SCRATCH = np.empty(2 * L.BLOCK_LIMIT, np.uint8)
-SCRATCH = L.address(_SCRATCH)
+SCRATCH = address(_SCRATCH)
 """Where kernels unpack strings. Event loops run in one thread."""
 
 
@@ -51,12 +52,12 @@ class KernelHeaders:
     """The kernel, with the table of a connection's state."""
 
     def __init__(self, state: Any) -> None:
-        self._state, self._at = state, L.address(state)
+        self._state, self._at = state, address(state)
         state[L.T_MOST] = L.TABLE_BYTES
 
     def decode(self, block: bytes) -> CallHeaders:
         data = np.frombuffer(block or b"\0", np.uint8)
-        if decode_headers(L.TABLES, self._at, L.address(data), len(block), SCRATCH) < 0:
+        if decode_headers(L.TABLES, self._at, address(data), len(block), SCRATCH) < 0:
             raise PeerFault(Code.COMPRESSION_ERROR, "a block of headers cannot be read")
         return self.last()
 

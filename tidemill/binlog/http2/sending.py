@@ -27,6 +27,7 @@ from tidemill.binlog.http2.frames import (
     trailers,
 )
 from tidemill.binlog.http2.headers import PeerFault
+from tidemill.kernels.address import address
 from tidemill.kernels.pump import answers as kernels
 from tidemill.kernels.pump import layout as L
 
@@ -180,7 +181,7 @@ class Sender:
             return data_frames(bytes(data), self._frame, stream)
         frames = -(-len(data) // self._frame)
         out: Any = np.empty(len(data) + HEAD * frames, np.uint8)
-        kernels.data_frames(L.address(np.frombuffer(data, np.uint8)), len(data), self._frame, stream, L.address(out))
+        kernels.data_frames(address(np.frombuffer(data, np.uint8)), len(data), self._frame, stream, address(out))
         return memoryview(out)
 
     def empty_answers(self, marks: Any, slot: int) -> int | None:
@@ -191,7 +192,7 @@ class Sender:
             return None
         out: Any = np.empty(n * len(_EMPTY), np.uint8)
         count = kernels.answers(
-            L.address(marks), n, slot, L.address(_EMPTY), len(_EMPTY), _SECOND, _THIRD, L.address(out)
+            address(marks), n, slot, address(_EMPTY), len(_EMPTY), _SECOND, _THIRD, address(out)
         )  # fmt: skip
         if count:
             self.output.append(memoryview(out)[: count * len(_EMPTY)])

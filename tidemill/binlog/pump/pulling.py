@@ -17,6 +17,7 @@ from tidemill.binlog.pump.index import Index
 from tidemill.binlog.pump.log import LogReader
 from tidemill.binlog.valuelog import HEAD
 from tidemill.errors import MalformedMessage
+from tidemill.kernels.address import address
 from tidemill.kernels.pump import layout as L
 from tidemill.kernels.pump.pull import pull
 
@@ -68,7 +69,7 @@ class Puller:
         self._scratch: Any = np.empty(64, np.uint8)
         self._state: Any = np.zeros(L.U_WORDS, np.int64)
         self._state[[L.W_DATA, L.W_FILE, L.K_TABLE, L.K_ROOM, L.K_CAP]] = (
-            L.address(self._window), -1, L.address(self._table), L.address(self._room), KEPT_BYTES,
+            address(self._window), -1, address(self._table), address(self._room), KEPT_BYTES,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -110,15 +111,15 @@ class Puller:
 
     def _output(self, size: int) -> Any:
         out = np.empty(size, np.uint8)
-        self._state[[L.O_DATA, L.O_CAP, L.O_SIZE, L.O_COUNT]] = L.address(out), size, 0, 0
+        self._state[[L.O_DATA, L.O_CAP, L.O_SIZE, L.O_COUNT]] = address(out), size, 0, 0
         return out
 
     def _batch(self, out: Any, upto: int) -> Batch:
         return Batch(memoryview(out)[: int(self._state[L.O_SIZE])], int(self._state[L.O_COUNT]), upto)
 
     def _kernel(self, pointers: bytes, at: int, end: int) -> tuple[int, int]:
-        base = L.address(np.frombuffer(pointers, np.uint8)) + L.POINTER_BYTES * at
-        at += pull(L.TABLES, L.address(self._state), base, end - at, L.address(self._scratch))
+        base = address(np.frombuffer(pointers, np.uint8)) + L.POINTER_BYTES * at
+        at += pull(L.TABLES, address(self._state), base, end - at, address(self._scratch))
         return at, int(self._state[L.U_OUTCOME])
 
     def _look(self, at: Pointer) -> bool:

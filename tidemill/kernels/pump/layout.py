@@ -8,6 +8,7 @@ import numpy as np
 from hpack.huffman_table import HUFFMAN_TABLE
 from hpack.table import HeaderTable
 
+from tidemill.kernels.address import address
 from tidemill.kernels.crc import CASTAGNOLI, crc_tables
 
 # A binlog of a group: its type, start_ts, commit_ts, where its record begins in the group, the bytes of its payload, and who is to be
@@ -109,11 +110,6 @@ def _constants() -> Any:
 
 
 CONSTANTS = _constants()
-
-
-def address(array: Any) -> int:
-    """Return the address of an array's bytes."""
-    return int(array.ctypes.data)
 
 
 TABLES = address(CONSTANTS)

@@ -138,11 +138,6 @@ DE_STREAM, DE_COMPRESSED, DE_PADDING = 1, 2, 3
 D_CONTROLS = 64  # control frames reported by one call, at most
 
 
-def address(array: Any) -> int:
-    """Return the address of an array's bytes."""
-    return int(array.ctypes.data)
-
-
 def joined(first: Any, second: Any) -> Any:
     """Concatenate two arrays of records. (np.concatenate would drop the holes of a dtype, which changes the record size.)"""
     out = np.empty(len(first) + len(second), first.dtype)

@@ -24,9 +24,9 @@ from tidemill.capture.tikv.feed.http2 import OUT, Frame, frame
 from tidemill.capture.tikv.feed.inbox import Inbox
 from tidemill.capture.tikv.receive.decode import Packed, Scanner
 from tidemill.capture.tikv.receive.matcher import Matcher
+from tidemill.kernels.address import address
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
-from tidemill.kernels.receive.layout import address
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 Control = tuple[int, int, int, bytes]

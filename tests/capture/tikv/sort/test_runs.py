@@ -22,7 +22,8 @@ from tidemill.capture.tikv.sort.sorter import Sorter
 from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
-from tidemill.kernels.receive.layout import COMMIT, COMMITTED, INITIALIZED, PREWRITE, PUT, ROW, X_COUNT, address
+from tidemill.kernels.address import address
+from tidemill.kernels.receive.layout import COMMIT, COMMITTED, INITIALIZED, PREWRITE, PUT, ROW, X_COUNT
 from tidemill.process.descriptors import raise_limit
 from tidemill.tidb.keys import record_key
 

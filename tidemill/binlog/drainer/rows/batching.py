@@ -19,10 +19,10 @@ from tidemill.binlog.records import ROW_ID, Record
 from tidemill.changelog.log_format import MAX_BATCH_ROWS
 from tidemill.changelog.spread import RECORD_PREFIX, Layout, home_of
 from tidemill.events import RAW_CHANGE, Op
+from tidemill.kernels.address import address
 from tidemill.kernels.binlog import layout as L
 from tidemill.kernels.binlog.gather import G_WORDS, gather
 from tidemill.kernels.binlog.records import records
-from tidemill.kernels.receive.layout import address
 from tidemill.tidb.rows.cells import Family, family
 from tidemill.tidb.schema.codes import HandleKind
 from tidemill.tidb.schema.model import TableInfo

@@ -24,9 +24,9 @@ from tidemill.capture.tikv.client.tls import HTTP2, Security
 from tidemill.capture.tikv.feed.base import CANCELLED, UNAVAILABLE, UNKNOWN, Call, FeedEnd, Method
 from tidemill.capture.tikv.receive.decode import PAD, Packed
 from tidemill.capture.tikv.receive.memory import Array
+from tidemill.kernels.address import address
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
-from tidemill.kernels.receive.layout import address
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WINDOW = 16 << 20  # flow-control window in bytes, by default: these bytes must be taken even after the inbox is full

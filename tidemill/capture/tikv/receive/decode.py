@@ -10,7 +10,8 @@ import numpy as np
 
 from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.errors import MalformedBytes
-from tidemill.kernels.receive.layout import ENTRY, FAULTS, IMPORTED, SCAN_GROW, WireFault, address
+from tidemill.kernels.address import address
+from tidemill.kernels.receive.layout import ENTRY, FAULTS, IMPORTED, SCAN_GROW, WireFault
 from tidemill.kernels.receive.scan import scan
 
 PAD = 64  # kernels may read this many bytes past a field

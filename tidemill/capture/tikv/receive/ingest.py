@@ -202,7 +202,8 @@ class Receiver:
     def call(self, function: Callable[[], None]) -> None:
         """Run a function on the ingest thread, before any message that is put into the inbox from now on."""
         self._calls.append(function)
-        self.inbox.wake()
+        if len(self._calls) <= 1:  # otherwise another one is still there, and whoever added it wakes the thread, which takes both
+            self.inbox.wake()
 
     def stop(self) -> None:
         """Take what is in the inbox, seal what is resolved, and end. An error stays in `failure`."""

@@ -15,8 +15,9 @@ import numpy as np
 from tidemill.capture.tikv.receive.decode import PAD, Batch
 from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.capture.tikv.regions.actions import RowSeen
+from tidemill.kernels.address import address
 from tidemill.kernels.receive import layout as L
-from tidemill.kernels.receive.layout import CONTROL, ROW, SUB, address, joined
+from tidemill.kernels.receive.layout import CONTROL, ROW, SUB, joined
 from tidemill.kernels.receive.match import match
 from tidemill.kernels.receive.pending import ROW_OVERHEAD, discard_many, rehash, spilled_add, sweep
 from tidemill.kernels.receive.seal import release, split
@@ -36,6 +37,9 @@ CAUSES = {
     L.V_UNKNOWN_TYPE: "row of a type that this version does not know",
 }
 
+
+_PADDING = bytes(PAD)
+_NOWHERE = address(_PADDING)  # the bounds of a range without a subscription: nothing is compared with them
 
 COUNTED = {
     "matched_rows": L.X_ROWS,
@@ -100,9 +104,11 @@ class Matcher:
     def __init__(self, partitions: int = 1, chunks: Chunks | None = None) -> None:
         self.chunks = Chunks() if chunks is None else chunks
         self.x: Array = np.zeros(L.X_WORDS, np.int64)
+        self._context = address(self.x)
         self._free_subs: list[int] = []
         self._dead: list[int] = []
-        self._ranges: dict[int, tuple[Array, Array]] = {}
+        self._ranges: dict[int, bytes] = {}
+        """The bounds of subscriptions, which the kernels know by address."""
         self._bound = 0
         self._spare: list[Array] = []
         self._spilled: set[int] = set()
@@ -154,12 +160,12 @@ class Matcher:
         sub = self._new_sub()
         if 2 * self._bound >= len(self.lookup):
             self._rebuild_lookup()
-        low, high = (np.frombuffer(key + bytes(PAD), np.uint8) for key in (lo, hi))
-        self._ranges[sub] = low, high
-        range_ = len(lo), len(hi), address(low), address(high)
+        self._ranges[sub] = bounds = lo + hi + _PADDING
+        low = address(bounds)
+        range_ = len(lo), len(hi), low, low + len(lo)
         wanted = checkpoint if since is None else since
         self.subs[sub] = region_id, request_id, checkpoint, partition, L.ACTIVE, 0, -1, stream, *range_, self.clock(), 0, wanted
-        if bind(address(self.x), sub):
+        if bind(self._context, sub):
             self.subs[sub]["state"] = L.FREE
             self._free_subs.append(sub)
             raise ValueError(f"region {region_id} is subscribed on stream {stream} with request {request_id}")
@@ -182,15 +188,13 @@ class Matcher:
         self._set("lookup", np.zeros(size, np.int32), L.X_LOOKUP)
         self.x[L.X_LOOKUP_MASK] = size - 1
         for sub in live.tolist():
-            bind(address(self.x), sub)
+            bind(self._context, sub)
         self._bound = len(live)
 
     def place(self, resolved_ts: int, partition: int) -> int:
         """Add a placeholder for a range that is not subscribed yet: it holds the frontier at `resolved_ts` until `drop`."""
         sub = self._new_sub()
-        low = np.zeros(PAD, np.uint8)
-        self._ranges[sub] = low, low
-        self.subs[sub] = 0, 0, resolved_ts, partition, L.DEAD, 0, -1, 0, 0, 0, address(low), address(low), self.clock(), 0, 0
+        self.subs[sub] = 0, 0, resolved_ts, partition, L.DEAD, 0, -1, 0, 0, 0, _NOWHERE, _NOWHERE, self.clock(), 0, 0
         return sub
 
     def set_multiplexed(self, stream: int, multiplexed: bool) -> None:
@@ -199,7 +203,7 @@ class Matcher:
 
     def end_subscription(self, sub: int) -> None:
         """End a subscription. Its range still counts for the frontier, at its resolved ts, until `drop`."""
-        unbind(address(self.x), sub)
+        unbind(self._context, sub)
         self.subs[sub]["state"] = L.DEAD
 
     def rewind(self, sub: int, ts: int) -> None:
@@ -209,7 +213,7 @@ class Matcher:
     def drop(self, sub: int) -> None:
         """Forget a subscription: its successors, with a resolved ts <= its own, cover its range. Delivered rows stay (they are committed;
         duplicates are removed by the seal). Its pending entries are removed."""
-        unbind(address(self.x), sub)
+        unbind(self._context, sub)
         self.subs[sub]["state"] = L.FREE
         self.subs[sub]["touched"] = -1
         self._dead.append(sub)
@@ -226,9 +230,9 @@ class Matcher:
         """Free the pending entries of dropped subscriptions. Call it now and then; ids are reused only after it."""
         if self._dead:
             self.x[L.X_REFS] = address(self.chunks.refs)
-            sweep(address(self.x))
+            sweep(self._context)
             for sub in self._dead:
-                del self._ranges[sub]
+                self._ranges.pop(sub, None)
             self._free_subs += self._dead
             self._dead = []
             self.chunks.collect()
@@ -240,7 +244,7 @@ class Matcher:
     def frontiers(self) -> Array:
         """Return the resolved ts of each partition: the smallest of its subscriptions (FOREVER without any)."""
         out = np.empty(len(self.parts), np.int64)
-        frontiers(address(self.x), address(out), len(out))
+        frontiers(self._context, address(out), len(out))
         return out
 
     # ------------------------------------------------------------------ events
@@ -252,7 +256,7 @@ class Matcher:
         at = 0
         found: list[Control] = []
         while True:
-            got = match(address(self.x), address(batch.entries), batch.count, at, address(batch.data), batch.chunk)
+            got = match(self._context, address(batch.entries), batch.count, at, address(batch.data), batch.chunk)
             code, at = got >> 40, got & ((1 << 40) - 1)
             if self.x[L.X_NCONTROL]:
                 found += self._controls(batch)
@@ -306,7 +310,7 @@ class Matcher:
             self.x[L.X_POOL_CAP] = len(grown)
         if 2 * self.x[L.X_COUNT] > self.x[L.X_SLOT_MASK]:
             slots = np.zeros(2 * len(self.slots), np.int64)
-            rehash(address(self.x), address(slots), len(slots) - 1)
+            rehash(self._context, address(slots), len(slots) - 1)
             self.slots = slots
 
     # ------------------------------------------------------------------ rows
@@ -317,7 +321,7 @@ class Matcher:
 
     def row_bytes(self) -> int:
         """Return the bytes of the rows that wait to be sealed."""
-        return int(self.parts[:, L.P_BYTES].sum())
+        return sum(self.parts[:, L.P_BYTES].tolist())
 
     def prewrite_bytes(self) -> int:
         """Return the bytes of the prewrites that wait for their COMMIT."""
@@ -444,13 +448,13 @@ class Matcher:
         self._set("spilled", np.zeros(size, np.int64), L.X_SPILLED)
         self.x[L.X_NSPILLED] = size - 1 if self._spilled else 0
         for start_ts in self._spilled:
-            spilled_add(address(self.x), start_ts)
+            spilled_add(self._context, start_ts)
 
     def discard(self, which: Array) -> None:
         """Forget pending entries by their pool indexes."""
         which = np.ascontiguousarray(which, np.int64)
         self.x[L.X_REFS] = address(self.chunks.refs)
-        discard_many(address(self.x), address(which), len(which))
+        discard_many(self._context, address(which), len(which))
         self.chunks.collect()
 
     def take_late(self) -> Array:

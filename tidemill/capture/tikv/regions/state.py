@@ -26,6 +26,8 @@ class Phase(enum.Enum):
     SCANNING = "scanning"
     LIVE = "live"
 
+    __hash__ = object.__hash__  # each is there once; Enum's own hash is a call into Python, for each change of each sub-range
+
 
 @dataclass(slots=True, eq=False)
 class SubRange:

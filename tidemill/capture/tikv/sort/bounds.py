@@ -10,7 +10,7 @@ import numpy as np
 from tidemill.capture.tikv.receive.decode import PAD
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.changelog.spread import HandleRange
-from tidemill.kernels.receive.layout import address
+from tidemill.kernels.address import address
 from tidemill.kernels.receive.seal import keep_owned
 
 ALL_HANDLES: HandleRange = (b"", b"")

@@ -20,7 +20,8 @@ from tidemill.changelog.spread import HandleRange
 from tidemill.changelog.writer import PartitionWriter
 from tidemill.errors import DiskLow, LogUnavailable
 from tidemill.events import RAW_CHANGE
-from tidemill.kernels.receive.layout import ROW, address, joined
+from tidemill.kernels.address import address
+from tidemill.kernels.receive.layout import ROW, joined
 from tidemill.kernels.receive.spill import same_tail
 
 NOT_NOW = (DiskLow, LogUnavailable)

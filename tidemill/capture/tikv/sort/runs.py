@@ -21,7 +21,8 @@ import numpy as np
 
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.capture.tikv.sort.sorter import Plan
-from tidemill.kernels.receive.layout import ROW, address
+from tidemill.kernels.address import address
+from tidemill.kernels.receive.layout import ROW
 from tidemill.kernels.receive.spill import merge, pack
 
 PAD = 64  # kernels copy in steps and read up to 31 bytes past the end of what they copy: these bytes must be mapped too

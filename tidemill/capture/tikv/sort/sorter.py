@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.changelog.log_format import MAX_BATCH_BYTES, MAX_BATCH_ROWS
 from tidemill.events import RAW_CHANGE
-from tidemill.kernels.receive.layout import address
+from tidemill.kernels.address import address
 from tidemill.kernels.receive.seal import gather, order, plan
 
 SLACK = 128  # gather writes up to 63 bytes past the end of a buffer

@@ -23,7 +23,8 @@ from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.capture.tikv.sort.runs import BOUNCE, Run, write_run
 from tidemill.capture.tikv.sort.sorter import Plan, Sorter
 from tidemill.changelog.storage.outcomes import Outcome, outcome_of
-from tidemill.kernels.receive.layout import ACTIVE, DELETE, P_BYTES, P_COUNT, PUT, ROW, V_EMPTY_PUT, V_NO_OP, V_UNMATCHED, address
+from tidemill.kernels.address import address
+from tidemill.kernels.receive.layout import ACTIVE, DELETE, P_BYTES, P_COUNT, PUT, ROW, V_EMPTY_PUT, V_NO_OP, V_UNMATCHED
 from tidemill.kernels.receive.seal import release
 from tidemill.kernels.receive.spill import join
 

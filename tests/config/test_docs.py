@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tidemill.config.file import parse_config
 from tidemill.config.uri import PARAMETERS
 from tidemill.rules.dispatch import WORDS as PARTITION_WORDS
 from tidemill.rules.event_filter import WORDS as EVENT_WORDS
@@ -22,6 +27,54 @@ ALIASES = {"OCTET_LENGTH", "CHARACTER_LENGTH", "LCASE", "UCASE", "CEILING", "DAY
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_parameter_is_described(name: str) -> None:
     assert f"`{name}`" in SETTINGS or f"{name} = " in SETTINGS
+
+
+COLUMNS = """
+[[filter.event-filters]]
+matcher = ["a.*"]
+ignore-update-only-columns = ["seen_at"]
+[sink]
+only-output-updated-columns = true
+delete-only-output-handle-key-columns = true
+split-on-dispatch-key = true
+[[sink.dispatchers]]
+matcher = ["a.*"]
+partition = "columns"
+columns = ["region"]
+[[sink.dispatchers]]
+matcher = ["b.*"]
+partition = "index-value"
+index = "uk"
+[[sink.column-selectors]]
+matcher = ["a.*"]
+columns = ["*", "!phone"]
+[sink.cloud-storage-config]
+output-column-id = true
+"""
+"""Every key that is about columns."""
+
+
+def test_every_key_about_columns_is_taken_and_described() -> None:
+    config = parse_config(COLUMNS)
+    assert config.column_selectors()
+    config.event_filters()
+    config.sink_uri("kafka://b:9092/t?protocol=open-protocol")
+    page = (DOCS / "configuration.md").read_text(encoding="utf-8").partition("### Keys about columns\n")[2].partition("\n## ")[0]
+    described = set(re.findall(r"`((?:sink|filter)\.[\w.-]+)`", page))
+    assert described == {f"sink.{name}" for name in _keys(tomllib.loads(COLUMNS)["sink"])} | {
+        "filter.event-filters.ignore-update-only-columns",
+        "sink.column-selectors.matcher",
+    }
+
+
+def _keys(section: dict[str, Any]) -> Iterator[str]:
+    for key, value in section.items():
+        parts = value if isinstance(value, list) else [value]
+        for part in parts:
+            if isinstance(part, dict):
+                yield from (f"{key}.{name}" for name in part if name not in ("matcher", "partition"))
+            else:
+                yield key
 
 
 def test_every_kind_of_dispatch_and_event_and_function_is_listed() -> None:

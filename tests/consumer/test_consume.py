@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.changelog.loads import Loaded
 from tests.support.consumer.consumers import Process, flushed_ts, make_topic, select, write
@@ -92,7 +93,7 @@ def test_new_partitions_and_topics_are_noticed(kafka_broker: KafkaBroker, tmp_pa
         make_topic(kafka_broker, two, 1)
         write(kafka_broker, two, [(0, *changes(12, 7, "u"))])
         write(kafka_broker, one, [(0, *changes(13, 1)), (0, *resolved_message(15))])
-        address = re.findall(r"/status is served at (http://\S+)", consumer.said)[0]
+        address = re.findall(r"/status and /metrics are served at (http://\S+)", consumer.said)[0]
 
         def status() -> dict[str, Any]:
             with urllib.request.urlopen(f"{address}/status") as answer:
@@ -100,6 +101,11 @@ def test_new_partitions_and_topics_are_noticed(kafka_broker: KafkaBroker, tmp_pa
 
         consumer.wait_for(lambda: status()["held_by"] == [f"{two}[0]"] and status()["pending_rows"] == 2, "the new topic holds everything")
         assert flushed_ts(file) == 9
+        with urllib.request.urlopen(f"{address}/metrics") as answer:
+            found = text_string_to_metric_families(answer.read().decode())
+            told = {(one.name, one.labels.get("topic", "")): one.value for family in found for one in family.samples}
+        assert (told["tidemill_consume_partition_holds", one], told["tidemill_consume_partition_holds", two]) == (0, 1)
+        assert (told["tidemill_consume_flushed_ts", ""], told["tidemill_consume_rows_total", ""]) == (9, 1)
         write(kafka_broker, two, [(0, *resolved_message(15))])
         consumer.wait_for(lambda: flushed_ts(file) == 15, "both topics are written")
         admin = AdminClient({"bootstrap.servers": kafka_broker.address})

@@ -16,6 +16,7 @@ ROW = re.compile(
 MAKERS = {
     *("tidemill/canal/server/metrics.py", "tidemill/capture/status.py", "tidemill/changefeed/run_status.py"),
     *("tidemill/changefeed/feed_metrics.py", "tidemill/metrics/samples.py"),
+    *("tidemill/server/shared/leading.py", "tidemill/cli/downstream/consume_metrics.py", "tidemill/views/figures.py"),
     "tidemill/binlog/pump/figures.py",  # on a page of its own: tests/binlog/pump/test_server.py
     "tidemill/binlog/drainer/drainer.py",  # likewise: tests/binlog/drainer/test_drainer.py
 }

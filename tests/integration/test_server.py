@@ -1,9 +1,12 @@
 """A server with three changefeeds, as an operator has it for a week: created, one sink broken and mended, one changefeed paused, brought to
 another place, resumed and removed, the server ended and started again. Nothing holds up another changefeed, and nothing is lost.
+
+All its processes send their traces to a collector of the test.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 
 from tests.support.delivery.runs import Truth, assert_equal, audited, await_that
 from tests.support.server.servers import Server
+from tests.support.traces.collector import Collector, collector
 from tidemill.changelog.reader import LogReader
 from tidemill.demo.delivered import from_jsonl
 from tidemill.demo.session import Upstream, tables_of
@@ -30,7 +34,20 @@ def advanced(server: Server, *feeds: str) -> None:
         await_that(lambda feed=feed, at=at: server.checkpoint(feed) > at, f"{feed} gets further")
 
 
-def test_three_changefeeds_of_one_server(tmp_path: Path) -> None:
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """A collector to which the processes of the test send their traces."""
+    with collector() as found:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
+        yield found
+
+
+def traced(there: Collector) -> dict[str, set[str]]:
+    """The roots of traces by the part of the server that sent them."""
+    return {part: {one.name for one in there.parts[part] if not one.parent_span_id} for part in ("server", "delivery", "capture")}
+
+
+def test_three_changefeeds_of_one_server(tmp_path: Path, there: Collector) -> None:
     options = ("--resolved-interval", "0.3", "--ddl-every", "60", "--region-every", "80")
     with Upstream(tmp_path, seed=5, rate=15, options=options) as upstream, Server(tmp_path, upstream.pd, "--trigger-ms", "200") as server:
         for feed in FEEDS:
@@ -79,3 +96,6 @@ def test_three_changefeeds_of_one_server(tmp_path: Path) -> None:
         for places in (("one",), ("bad",), ("two", "moved")):
             delivered = chain.from_iterable(from_jsonl(tmp_path / place / "out.jsonl") for place in places)
             assert_equal(audited(delivered), server.log, truth, end_ts)
+        roots = traced(there)
+        assert {"POST /api/v2/changefeeds", "PUT /api/v2/changefeeds/{changefeed_id}"} <= roots["server"]
+        assert (roots["delivery"], roots["capture"]) == ({"batch"}, {"seal"})

@@ -14,13 +14,36 @@ from tidemill.capture.status import CaptureStatus, Section
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.feed_metrics import feed_samples
 from tidemill.changefeed.run_status import RunStatus
+from tidemill.cli.downstream.consume_metrics import samples as consume_samples
 from tidemill.delivery.measure.timings import Timings
 from tidemill.metrics.histogram import Histograms
 from tidemill.metrics.samples import Sample
 from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.process.supervisor import ChildProcess
+from tidemill.server.shared.election import Lease, Phase, State
+from tidemill.server.shared.leading import Leading
+from tidemill.views.figures import Figures
+from tidemill.views.figures import samples as view_samples
 
 BROKER = {"broker": "1", "latency_avg_s": 0.1, "latency_p99_s": 0.2, "in_flight": 1, "requests": 1, "sent_bytes": 1}
+
+CONSUMED = {
+    "flushed_ts": 1,
+    "lag_s": 1.0,
+    "pending_rows": 1,
+    "pending_bytes": 1,
+    "partitions": {"t[0]": {}},
+    "held_by": ["t[0]"],
+    "messages": 1,
+    "transactions": 1,
+    "rows": 1,
+    "ddls": 1,
+    "repeated_rows": 1,
+    "spilled_rows": 1,
+    "commits": 1,
+    "restarts": 1,
+}
+"""The status of a consumer that something holds."""
 
 
 def full_status(*, in_groups: bool) -> CaptureStatus:
@@ -37,6 +60,17 @@ def full_status(*, in_groups: bool) -> CaptureStatus:
     return CaptureStatus(heads=[1], held_tables=[held], groups=[group] if in_groups else [], **flow)
 
 
+def of_a_leader() -> list[Sample]:
+    """A server that has taken the lead."""
+    follows = State("a", lease=Lease(1, "b", 1, 5.0), seen_at=1.0)
+    takes = State("a", Phase.TAKES, Lease(2, "a", 1, 5.0), seen_at=7.0, valid_until=11.0)
+    leads = State("a", Phase.LEADS, Lease(2, "a", 2, 5.0), seen_at=9.0, valid_until=13.0)
+    leading = Leading()
+    leading.moved(follows, takes, 7.0)
+    leading.moved(takes, leads, 9.5)
+    return list(leading.samples(leads, 2, 10.0, away=False))
+
+
 def every_sample(folder: Path) -> list[Sample]:
     child = ChildProcess("changefeed", ["x"], pid=os.getpid())
     client = {"destination": "d", "client": 1, "lag_s": 0, "open_batches": 0, **asdict(Counts())}
@@ -47,6 +81,9 @@ def every_sample(folder: Path) -> list[Sample]:
         *canal_samples(canal),
         *full_status(in_groups=False).samples(),
         *full_status(in_groups=True).samples(),
+        *of_a_leader(),
+        *consume_samples(CONSUMED),
+        *view_samples([Figures("v", 1)], 1.0),
     ]
     return [*RunStatus(FeedFolder(folder, "f"), [child]).samples(), *whole]
 
@@ -55,7 +92,12 @@ def page_of_a_run(folder: Path) -> Iterator[Sample]:
     """What one run serves: each series once."""
     child = ChildProcess("changefeed", ["x"], pid=os.getpid())
     told = {"histograms": Timings().as_dict(), "partitions": [1], "brokers": [BROKER]}
-    made = [*feed_samples("f", told, 0.0), *full_status(in_groups=False).samples(), *RunStatus(FeedFolder(folder, "f"), [child])._samples()]
+    made = [
+        *feed_samples("f", told, 0.0),
+        *of_a_leader(),
+        *full_status(in_groups=False).samples(),
+        *RunStatus(FeedFolder(folder, "f"), [child])._samples(),
+    ]
     seen = {(one.name, *sorted(one.labels.items())): one for one in reversed(made)}
     by_name = sorted(seen.values(), key=lambda one: one.name)
     return with_ticdc_names(by_name, "f")

@@ -76,6 +76,15 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
+        "Servers",
+        (
+            _one("Leads", "short", f"tidemill_server_leads{HERE}", "{{instance}}"),
+            _one("Age of the lease", "s", f"tidemill_server_lease_age_seconds{HERE}", "{{instance}}"),
+            _one("The newest takeover", "s", f"tidemill_server_takeover_seconds{HERE}", "{{instance}} {{part}}"),
+            _one("Servers that are there", "short", f"tidemill_server_members{HERE}", "seen by {{instance}}"),
+        ),
+    ),
+    (
         "Resources",
         (
             _one("Memory of the capture", "bytes", f"sum by (instance) (tidemill_capture_memory_bytes{HERE})", "{{instance}}"),

@@ -17,7 +17,7 @@ from tidemill import logs
 from tidemill.capture.status import CaptureStatus
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import ClusterMismatch, ConfigError, redact
-from tidemill.metrics.samples import Sample
+from tidemill.metrics.samples import Sample, build_info
 from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.server import errors as e
 from tidemill.server import service as s
@@ -230,6 +230,9 @@ class Manager(Operations):
     def samples(self) -> Iterable[Sample]:
         yield from with_ticdc_names(feed_samples(self._feeds.values(), time.time()))
         yield from with_ticdc_names(capture_status(self._options.data_dir / "capture").samples())
+        yield from with_ticdc_names([build_info()])
+        if self._elector is not None:
+            yield from self._elector.samples()
 
     async def tso(self) -> s.Tso:
         return await self._upstream.tso()

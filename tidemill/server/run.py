@@ -153,13 +153,13 @@ def key_of(location: str) -> str:
 
 
 def elector_of(options: ServerOptions, manager: Manager, security: Security | None) -> Elector:
-    """This server's part in the election. Raises LogError."""
+    """This server's part in the election. `security`: how PD is reached. Raises LogError, ConfigError."""
     storage = open_storage(options.log)
     place: Place = SharedFile(storage, LEASE)
     if options.etcd:
-        from tidemill.server.shared.etcd import EtcdKey
+        from tidemill.server.shared.etcd import EtcdKey, etcd_security
 
-        place = EtcdKey(options.etcd, key_of(storage.location), security)
+        place = EtcdKey(options.etcd, key_of(storage.location), etcd_security(options.etcd, security))
     if not storage.local and not storage.can_swap:
         log.warning(
             "%s has no conditional writes: no other server may use this log, because nothing decides which one leads", redact(options.log)

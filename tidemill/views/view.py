@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ from tidemill.tso import describe
 from tidemill.views.changes import Begin, Catalog, TableChanges
 from tidemill.views.definition import Definition, Progress, Views, check_name, new_id
 from tidemill.views.engine import Engine
+from tidemill.views.figures import Figures
 from tidemill.views.plan import Plan, Table
 from tidemill.views.refusal import ViewError, ViewStopped
 from tidemill.views.shape import ROW_KEY
@@ -132,6 +134,8 @@ class View:
         )
         known = self._views.progress(name)
         self._changes = known.changes if known is not None else 0
+        self.figures = Figures(name, max(self._engine.resolved_ts, 0))
+        """For other threads: the state is this one's."""
 
     def _base(self, table: Table) -> int:
         found = zip(self.definition.tables, self.definition.base_ts, strict=True)
@@ -238,8 +242,13 @@ class View:
         else:
             target.resolved(end)
         self._changes += count
+        self._note(end, count)
         self._views.write_progress(self.name, Progress(end, self._changes))
         return Step(at, end, count)
+
+    def _note(self, end: int, count: int) -> None:
+        told = self.figures
+        told.resolved_ts, told.changes, told.intervals = end, told.changes + count, told.intervals + 1
 
     def catch_up(self, until_ts: int | None = None) -> int:
         """Bring the view to `until_ts`, or as far as the log is now. Returns its resolved ts. What is away raises at once."""
@@ -255,13 +264,17 @@ class View:
         away_s, kept = 0.0, 0
         while not stop.is_set() and (until_ts is None or self.resolved_ts < until_ts):
             try:
+                began = time.monotonic()
                 step = self.step(until_ts)
             except (LogUnavailable, SinkUnavailable) as error:
+                self.figures.away = error.message
                 away_s = min(LONGEST_AWAY_S, max(FIRST_AWAY_S, 2 * away_s))
                 log.warning("view %s: %s; it tries again in %.0f s", self.name, error.message, away_s)
                 stop.wait(away_s)
                 continue
-            away_s = 0.0
+            away_s, self.figures.away = 0.0, ""
+            if step is not None:
+                self.figures.interval_s = time.monotonic() - began
             if step is not None and step.changes:
                 log.debug("view %s: %d changes up to %s", self.name, step.changes, describe(step.to_ts))
             if (step is None or step.to_ts - step.from_ts) and self.resolved_ts > kept:

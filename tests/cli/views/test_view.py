@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tidemill.cli.main import main
+from tidemill.cli.shared.served import served
+from tidemill.cli.views.view import watched
 from tidemill.testing import Upstream
+from tidemill.views import View
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -17,6 +21,20 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     out = capsys.readouterr()
     assert ended.value.code == 0, out.err
     return out.out
+
+
+def test_what_a_view_that_runs_tells(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with Upstream() as upstream:
+        upstream.sql("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1), (2)")
+        said(capsys, "create", "all", "--log", upstream.log, "--sql", "SELECT id FROM d.t", "--into", "memory", "--dir", str(tmp_path))
+        with View(tmp_path, "all") as view, served("127.0.0.1:0", watched([view])) as address:
+            view.catch_up()
+            view.figures.away = "mysql://root:s3cret@db/ is away"
+            told = httpx.get(f"http://{address}/status").json()["all"]
+            assert (told["resolved_ts"], told["changes"], told["away"]) == (view.resolved_ts, 2, "mysql://root:xxxxx@db/ is away")
+            lines = httpx.get(f"http://{address}/metrics").text.splitlines()
+    assert 'tidemill_view_changes_total{view="all"} 2.0' in lines
+    assert 'tidemill_view_away{view="all"} 1.0' in lines
 
 
 def test_a_view_from_create_to_drop(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

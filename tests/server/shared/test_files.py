@@ -12,14 +12,16 @@ import pytest
 
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tests.support.delivery.runs import await_that
+from tests.support.servers.certificates import Authority
 from tests.support.servers.etcds import Etcd
+from tidemill.capture.tikv.client.tls import Security
 from tidemill.changelog.storage.open import LocalStorage, Storage
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.errors import Fenced, LogCorrupt, LogFenced, UpstreamUnavailable
+from tidemill.errors import ConfigError, Fenced, LogCorrupt, LogFenced, UpstreamUnavailable
 from tidemill.server.errors import NotOwner
 from tidemill.server.feeds import FeedFiles
 from tidemill.server.settings import FeedSettings
-from tidemill.server.shared.etcd import EtcdKey
+from tidemill.server.shared.etcd import EtcdKey, etcd_security
 from tidemill.server.shared.file import SharedFile
 from tidemill.server.shared.lease import Leases
 from tidemill.server.shared.members import Member, Members
@@ -75,6 +77,43 @@ def test_a_real_etcd_keeps_the_lease(tmp_path: Path) -> None:
             one.look()
     finally:
         etcd.kill()
+
+
+@pytest.mark.slow
+def test_an_etcd_with_tls_is_reached_with_pds_certificates_as_they_are_now(tmp_path: Path) -> None:
+    authority = Authority()
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    own = authority.sign("etcd").write(tmp_path, "etcd")
+    of_pd = Security(tmp_path / "ca.pem", *authority.sign("tidemill").write(tmp_path, "client"))
+    etcd = Etcd(tmp_path, (*own, tmp_path / "ca.pem"))
+    etcd.start()
+    try:
+
+        def key(address: str, security: Security | None) -> EtcdKey:
+            return EtcdKey([address], "/tidemill/x", etcd_security([address], security))
+
+        reached = Leases(key(etcd.address, of_pd), "one", "", 5.0)
+        await_that(lambda: answers(reached), "etcd answers")
+        assert answers(Leases(key(f"https://{etcd.address}", of_pd), "one", "", 5.0))
+        assert not answers(Leases(key(f"http://{etcd.address}", of_pd), "one", "", 5.0))
+        nameless = Security(tmp_path / "ca.pem")
+        assert not answers(Leases(key(f"https://{etcd.address}", nameless), "one", "", 5.0)), "etcd wants a certificate"
+        Authority("another").sign("tidemill").write(tmp_path, "client")
+        assert not answers(reached), "the certificate was replaced"
+        authority.sign("tidemill").write(tmp_path, "client")
+        assert answers(reached)
+    finally:
+        etcd.kill()
+
+
+def test_how_an_etcd_is_reached() -> None:
+    of_pd = Security(Path("ca.pem"))
+    assert [etcd_security(["a:1", "b:1"], one) for one in (of_pd, None)] == [of_pd, None]
+    assert [etcd_security(["https://a:1", "HTTPS://b:1"], one) for one in (of_pd, None)] == [of_pd, Security()]
+    assert [etcd_security(["http://a:1"], one) for one in (of_pd, None)] == [None, None]
+    for wrong in (["a:1", "https://b:1"], ["http://a:1", "https://b:1"], ["tls://a:1"]):
+        with pytest.raises(ConfigError, match="--etcd"):
+            etcd_security(wrong, of_pd)
 
 
 def answers(found: Leases) -> bool:

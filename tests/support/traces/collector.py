@@ -23,6 +23,8 @@ class Collector:
     """Answers come only when the collector ends."""
     spans: list[Any] = field(default_factory=list)
     resources: list[dict[str, Any]] = field(default_factory=list)
+    parts: dict[str, list[Any]] = field(default_factory=dict)
+    """The spans by `tidemill.part`."""
     requests: list[tuple[str, int]] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -39,7 +41,9 @@ class Collector:
             with self._changed:
                 for one in found.resource_spans:
                     self.resources.append(attributes(one.resource))
-                    self.spans += [span for scope in one.scope_spans for span in scope.spans]
+                    spans = [span for scope in one.scope_spans for span in scope.spans]
+                    self.spans += spans
+                    self.parts.setdefault(self.resources[-1].get("tidemill.part", ""), []).extend(spans)
         self._note(path, status)
         return status
 

@@ -65,7 +65,10 @@ class Outlet(Protocol[E_in]):
 
 
 class Destination(Protocol[E]):
-    """`save_s`: seconds after which the position is saved, at most, while binlogs come."""
+    """`save_s`: seconds after which the position is saved, at most, while binlogs come. `name`: what it is, in a word."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def save_s(self) -> float: ...
@@ -90,6 +93,7 @@ class Forms:
 
     def __init__(self, settings: DrainerSettings) -> None:
         self._settings = settings
+        self.name = settings.db_type
 
     async def without_upstream(self) -> None:
         """Apply the relay log."""

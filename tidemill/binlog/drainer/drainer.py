@@ -20,6 +20,7 @@ from tidemill.binlog.drainer.pulling import Puller
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
+from tidemill.binlog.drainer.traced import traces_of
 from tidemill.binlog.merge import Merge
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
 from tidemill.binlog.pump.port import FrontPort, ServerTls
@@ -78,6 +79,7 @@ class Drainer(Generic[E]):
         self._outlet: Outlet[E]
         self._reading: Reads[E]
         self._named = ("", 0.0)
+        self._traces = traces_of(destination.name)
 
     def ask(self, event: NodeEvent) -> None:
         """Begin to pause or to go offline."""
@@ -114,7 +116,7 @@ class Drainer(Generic[E]):
         delivered = saved.schema_version if saved is not None else 0
         self._schemas = await self._destination.schemas(self._pd, begin, delivered, self._waits)
         self._reading = self._destination.reading(self._schemas)
-        self._merge = Merge(begin)
+        self._merge = self._traces.merge(begin)
         self._puller = Puller(self._merge, self._pd.channels.security, self._pd.cluster_id, settings.cache_mib << 20, self._moved.set)
         _log.info("drainer %s begins after %s", self.node_id, tso.describe(begin))
 
@@ -178,6 +180,7 @@ class Drainer(Generic[E]):
                 task.cancel()
             await asyncio.gather(asked, *jobs, *self._pulls.values(), return_exceptions=True)
         await self._save(consistent=True)
+        self._traces.over(self._save_ts)
         return NodeState.OFFLINE if asked.result() is NodeEvent.CLOSE else NodeState.PAUSED
 
     # Pumps
@@ -233,22 +236,33 @@ class Drainer(Generic[E]):
     async def _deliver(self) -> None:
         while True:
             self._moved.clear()
-            entries, more, ddl = await self._batch()
-            if entries:
-                await in_thread(self._outlet.write, entries)
-                if self._outlet.is_behind:
-                    self.done_ts = self._taken_ts
-            self._taken_ts = self._read_ts()
-            if not self._outlet.is_behind:
-                self.done_ts = self._taken_ts
-            elif not more:
-                await self._flush()
-            self._puller.taken()
-            if ddl or time.monotonic() - self._saved >= self._destination.save_s:
-                await self._save(consistent=False)
+            try:
+                more = await self._round()
+            except (TidemillError, OSError) as error:
+                self._traces.failed(error)
+                raise
+            self._traces.over(self._taken_ts)
             if not more:
                 await self._news()
             await asyncio.sleep(0)
+
+    async def _round(self) -> bool:
+        """Deliver the next entries, and save the position when its time has come. Returns whether more may be there already."""
+        entries, more, ddl = await self._batch()
+        if entries:
+            with self._traces.writing():
+                await in_thread(self._outlet.write, entries)
+            if self._outlet.is_behind:
+                self.done_ts = self._taken_ts
+        self._taken_ts = self._read_ts()
+        if not self._outlet.is_behind:
+            self.done_ts = self._taken_ts
+        elif not more:
+            await self._flush()
+        self._puller.taken()
+        if ddl or time.monotonic() - self._saved >= self._destination.save_s:
+            await self._save(consistent=False)
+        return more
 
     async def _news(self) -> None:
         """Wait until the merge moved. What is delivered and not saved is saved meanwhile, when its time has come."""
@@ -260,6 +274,7 @@ class Drainer(Generic[E]):
                     await self._moved.wait()
             except TimeoutError:
                 await self._save(consistent=False)
+                self._traces.over(self._save_ts)
             else:
                 return
         await self._moved.wait()
@@ -270,7 +285,9 @@ class Drainer(Generic[E]):
             self._left, self._read_to = self._merge.next(BATCH, BATCH_BYTES), self._taken_ts
             if not len(self._left):
                 return [], False, False
-        read = await self._reading.read(self._left)
+        with self._traces.step("read"):
+            read = await self._reading.read(self._left)
+        self._traces.read(self._left.part(0, read.count), ddl=read.ends_with_ddl)
         self.counts["ddls"] += read.ends_with_ddl
         self.counts["transactions"] += read.count - (read.ends_with_ddl and not read.is_early)
         if read.count:
@@ -287,14 +304,16 @@ class Drainer(Generic[E]):
     async def _flush(self) -> int:
         """Return up to where all was taken, when it is kept downstream. Raises SinkError, OSError."""
         ts = self._taken_ts
-        await in_thread(self._outlet.flush)
+        with self._traces.step("flush"):
+            await in_thread(self._outlet.flush)
         self.done_ts = ts
         return ts
 
     async def _save(self, *, consistent: bool) -> None:
         """Write the position, once all of it is kept downstream. Raises SinkError, OSError."""
         ts = await self._flush()
-        await in_thread(self._outlet.save, Position(ts, self._schemas.version, consistent))
+        with self._traces.step("save"):
+            await in_thread(self._outlet.save, Position(ts, self._schemas.version, consistent))
         self._save_ts, self._saved = ts, time.monotonic()
 
     # pages

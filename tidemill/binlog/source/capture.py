@@ -224,7 +224,7 @@ class BinlogCapture:
 class LogDestination:
     """Where the Drainer delivers: a change log, which has the schemas too."""
 
-    save_s = SAVE_S
+    name, save_s = "log", SAVE_S
 
     def __init__(self, outlet: LogOutlet) -> None:
         self._outlet = outlet

@@ -16,6 +16,7 @@ from tidemill.binlog.drainer.destination import Forms
 from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.settings import DrainerSettings, read_file
 from tidemill.binlog.nodes import NodeEvent
+from tidemill.traces import process as traces
 
 
 def _variable(name: str) -> str:
@@ -74,6 +75,7 @@ def command(
     }  # fmt: skip
     settings = DrainerSettings(**{**found, **{name: value for name, value in given.items() if value is not None}}).checked()
     logs.setup(settings.log_level, Path(settings.log_file) if settings.log_file else None, part="drainer")
+    traces.begin("drainer")
     uvloop.run(_serve(Drainer(settings, Forms(settings))))
 
 

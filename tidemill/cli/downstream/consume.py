@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import sys
@@ -61,7 +60,7 @@ def command(
     retry: Annotated[str, typer.Option("--sink-retry", "--retry", help="How long a broker or sink may be away.")] = "10m",
     tz: Annotated[str | None, typer.Option("--tz", help="The changefeed's time zone. Default: the system's.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML for a sink of messages: dispatchers.")] = None,
-    status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status here, HOST:PORT.")] = None,
+    status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
     log_level: LogLevelOption = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
@@ -70,12 +69,16 @@ def command(
     Repeated rows are dropped, transactions are whole and in order of commit_ts, each DDL is applied once. Progress is stored with the data,
     so it may be killed at any time and continues where it stopped. Ctrl-C or SIGTERM ends it after all complete transactions are written.
     """
+    from tidemill.cli.downstream.consume_metrics import samples
+    from tidemill.cli.shared.served import served
     from tidemill.config.values import parse_duration
     from tidemill.consumer.kafka import KafkaTopics
     from tidemill.consumer.reading import reader
     from tidemill.consumer.run import Consumer, Options
     from tidemill.consumer.targets import check_loop, open_target
     from tidemill.delivery.zone import parse_zone
+    from tidemill.metrics.pages import json_page
+    from tidemill.metrics.samples import metrics_page
 
     logs.setup(log_level, log_file, part="consume")
     upstream = upstream_of(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
@@ -106,7 +109,8 @@ def command(
             "reading %s, from %s on", upstream, tso.describe(consumer.ordering.flushed_ts) if consumer.ordering.flushed_ts else "the start"
         )
         if status_addr:
-            stack.enter_context(_pages(status_addr, consumer.status))
+            metrics = metrics_page(lambda: samples(consumer.status()))
+            stack.enter_context(served(status_addr, {"/status": json_page(consumer.status), "/metrics": metrics}))
         stack.enter_context(_shown(consumer))
         consumer.run(stop)
     status = consumer.status()
@@ -197,24 +201,3 @@ def _shown(consumer: Any) -> Iterator[None]:
     finally:
         end.set()
         thread.join()
-
-
-@contextmanager
-def _pages(address: str, status: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """Serve /status from a thread of its own."""
-    from tidemill.metrics.http import PageServer
-    from tidemill.metrics.pages import json_page
-
-    loop = asyncio.new_event_loop()
-    pages = PageServer({"/status": json_page(status)})
-    loop.run_until_complete(pages.start(address))
-    log.info("/status is served at http://%s", pages.address)
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.run_until_complete(pages.stop())
-        loop.close()

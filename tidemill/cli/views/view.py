@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tidemill import logs, tso
-from tidemill.cli.shared.options import JsonOption, LogLevelOption, Output, OutputOption, form
+from tidemill.cli.shared.options import JsonOption, LogLevelOption, Output, OutputOption, StatusAddrOption, form
 from tidemill.errors import ConfigError, TidemillError, redact
 
 if TYPE_CHECKING:
+    from tidemill.metrics.pages import Page
     from tidemill.views import View
 
 app = typer.Typer(help="Queries over captured tables that are kept up to date.", no_args_is_help=True)
@@ -131,6 +133,7 @@ def run(
     interval: Annotated[float, typer.Option("--interval", help="Seconds from one interval to the next (0.05 to 3600).")] = 1.0,
     until: Annotated[str | None, typer.Option("--target-ts", help='End there: a TSO, RFC 3339, or "now": where the log is.')] = None,
     threads: Annotated[int, typer.Option("--threads", help="Threads of the engine, for each view.")] = 1,
+    status_addr: StatusAddrOption = None,
     log_level: LogLevelOption = "info",
 ) -> None:
     """Keep views up to date, until stopped. It may be killed at any time and goes on where it stopped.
@@ -151,7 +154,25 @@ def run(
         raise ConfigError(f"there is no view in {folder}", hint="`tidemill view create` makes one; --dir names the folder.")
     with ExitStack() as stack:
         views = [stack.enter_context(View(kept, name, threads=threads)) for name in dict.fromkeys(chosen)]
+        if status_addr is not None:
+            from tidemill.cli.shared.served import served
+
+            stack.enter_context(served(status_addr, watched(views)))
         _run_all(views, stop, interval, until)
+
+
+def watched(views: list[View]) -> dict[str, Page]:
+    """The pages of views that run. Their error messages may hold addresses with passwords."""
+    from tidemill.metrics.pages import json_page
+    from tidemill.metrics.samples import metrics_page
+    from tidemill.views.figures import samples
+
+    def status() -> dict[str, Any]:
+        told = {one.name: one.figures.status(time.time()) for one in views}
+        return {name: {**one, "away": redact(one["away"])} for name, one in told.items()}
+
+    metrics = metrics_page(lambda: samples([one.figures for one in views], time.time()))
+    return {"/status": json_page(status), "/metrics": metrics}
 
 
 def _run_all(views: list[View], stop: threading.Event, interval: float, until: str | None) -> None:

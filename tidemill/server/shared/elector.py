@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
 from tidemill.errors import TidemillError
+from tidemill.metrics.samples import Sample
 from tidemill.server.shared import election as m
+from tidemill.server.shared.leading import Leading
 from tidemill.server.shared.lease import Leases
 from tidemill.server.shared.members import Member, Members
 
@@ -48,6 +50,7 @@ class Elector:
     ) -> None:
         self._leases, self._members, self._office, self._ttl, self._clock = leases, members, office, ttl, clock
         self._state = m.State(me)
+        self._leading = Leading()
         self._events: asyncio.Queue[m.Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking = False
@@ -76,6 +79,10 @@ class Elector:
     def members(self) -> list[Member]:
         """The servers that are there."""
         return self._members.present
+
+    def samples(self) -> Iterator[Sample]:
+        """Metrics of who leads, as this server sees it."""
+        return self._leading.samples(self._state, len(self.members), self._clock(), away=self._away)
 
     async def settled(self, seconds: float) -> bool:
         """Wait until this server leads, or knows who does. Return whether that came in time."""
@@ -133,6 +140,7 @@ class Elector:
     def _take_in(self, event: m.Event) -> None:
         before = self._state
         self._state, actions = m.decide(before, event)
+        self._leading.moved(before, self._state, self._clock())
         if self._state.phase is not before.phase:
             log.info("this server %s (it was: %s)", self._state.phase.value, before.phase.value)
         self._changed.set()

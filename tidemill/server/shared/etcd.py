@@ -15,7 +15,7 @@ import grpc
 
 from tidemill.capture.tikv.client.channels import OPTIONS
 from tidemill.capture.tikv.client.tls import Security
-from tidemill.errors import UpstreamUnavailable
+from tidemill.errors import ConfigError, UpstreamUnavailable
 from tidemill.extras import extra
 from tidemill.server.shared.file import Change
 
@@ -28,15 +28,32 @@ CALL_S = 2.0
 T = TypeVar("T")
 
 
+def etcd_security(addresses: Sequence[str], of_pd: Security | None) -> Security | None:
+    """Return how an etcd is reached: as PD is, with PD's certificates, unless its addresses have a scheme. Raises ConfigError.
+
+    `http://`: without TLS. `https://`: with TLS, by PD's certificates, or the system's authorities if PD has none.
+    """
+    schemes = {address.partition("://")[0].lower() if "://" in address else "" for address in addresses}
+    unknown = schemes - {"", "http", "https"}
+    if unknown:
+        raise ConfigError(f"an address of --etcd begins with {sorted(unknown)[0]}://", hint="It is https://, http:// or HOST:PORT.")
+    if len(schemes) > 1:
+        raise ConfigError("the addresses of --etcd do not all begin alike", hint="Write https:// before all of them, http://, or nothing.")
+    if "http" in schemes:
+        return None
+    return of_pd or Security() if "https" in schemes else of_pd
+
+
 class EtcdKey:
     """One key, as a `lease.Place`."""
 
     def __init__(self, addresses: Sequence[str], key: str, security: Security | None) -> None:
-        """`addresses`: HOST:PORT of etcd's members, such as PD's."""
+        """`addresses`: HOST:PORT of etcd's members, such as PD's; a scheme in front has been read by `etcd_security`."""
         self.place = f"etcd://{','.join(addresses)}{key}"
         self._addresses = [address.rpartition("://")[2].rstrip("/") for address in addresses]
         self._key, self._security = key.encode(), security
         self._channels: dict[str, Any] = {}
+        self._stamp = security.stamp() if security is not None else ()
         self._turn = threading.Lock()
 
     def read(self) -> bytes | None:
@@ -76,7 +93,17 @@ class EtcdKey:
                 self._addresses.append(address)
         raise UpstreamUnavailable(f"{self.place} does not answer: {failed}", hint="Is that etcd's or PD's client port?")
 
+    def _forget_old(self) -> None:
+        """Close connections that have a certificate which was replaced."""
+        stamp = self._security.stamp() if self._security is not None else ()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            for channel in self._channels.values():
+                channel.close()
+            self._channels.clear()
+
     def _channel(self, address: str) -> Any:
+        self._forget_old()
         channel = self._channels.get(address)
         if channel is None:
             if self._security is None:

@@ -188,6 +188,7 @@ async def limits(options: argparse.Namespace) -> None:
 class BlackHole:
     """Drops all."""
 
+    name = "blackhole"
     save_s = 3.0
     is_behind = False
 
@@ -280,7 +281,7 @@ async def log(options: argparse.Namespace) -> None:
 
 @dataclass
 class Memory:
-    """Memory of this process that is not of files: sampled, as Linux keeps no peak of it."""
+    """Memory of this process that is not of files, RssAnon: sampled, as Linux keeps no peak of it. With pages of files: its own peak."""
 
     least: int = 0
     most: int = 0
@@ -290,11 +291,21 @@ class Memory:
         _, resident, shared = (int(word) for word in Path("/proc/self/statm").read_text().split()[:3])
         return (resident - shared) * resource.getpagesize()
 
+    def begin(self) -> None:
+        """What is there now is the least."""
+        self.least = self.now()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
+
+    def peak(self) -> int:
+        """All that was resident at once, at most."""
+        status = Path("/proc/self/status").read_text()
+        return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+
     def told(self, what: str, size: int, took: str) -> None:
         more = self.most - self.least
         print(
             f"one transaction of {size // MIB} MiB, {what}: at most {more / MIB:,.0f} MiB more than the {self.least / MIB:,.0f} before it, "
-            f"{more / size:.2f} times its size; {took}",
+            f"{more / size:.2f} times its size; with pages of files, which the system can take away, {self.peak() / MIB:,.0f} MiB; {took}",
             flush=True,
         )
 
@@ -316,7 +327,7 @@ async def large(options: argparse.Namespace) -> None:
         async with capturing(source, Path(folder)) as (made, task):
             last, _ = await asyncio.to_thread(source.prepare, "large", 0, size)
             memory = Memory()
-            memory.least = memory.now()
+            memory.begin()
             wall, cpu = time.monotonic(), time.process_time()
             await asyncio.to_thread(source.go)
             async with running(memory.watch()):
@@ -339,7 +350,7 @@ async def large_form(options: argparse.Namespace, where: str, begin: Callable[[]
             async with running(drainer.run(), lambda drainer=drainer: drainer.ask(NodeEvent.PAUSE)) as task:
                 last, _ = await asyncio.to_thread(source.prepare, order, 0, end)
                 memory = Memory()
-                memory.least = memory.now()
+                memory.begin()
                 wall, cpu = time.monotonic(), time.process_time()
                 await asyncio.to_thread(source.go)
                 async with running(memory.watch()):

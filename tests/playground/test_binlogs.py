@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
 
+from tests.support.binlog.binlogs import until
 from tests.support.binlog.pumps import RunningPump, running_pump
 from tidemill.binlog.client.options import ClientOptions
 from tidemill.binlog.messages import Binlog, MutationType, read_binlog, read_prewritten
@@ -18,7 +19,7 @@ from tidemill.binlog.records import read_records
 from tidemill.binlog.rows import read_changes
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
-from tidemill.playground.workload.mixed import Options
+from tidemill.playground.workload.mixed import Options, Progress, Workload
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.wire import pump_pb2
@@ -178,3 +179,33 @@ def test_without_a_pump_rows_are_refused_a_ddl_waits_and_nothing_is_half_written
                 assert [binlog.ddl_query[:12] for binlog in found] == [b"CREATE TABLE", b"ALTER TABLE "]
 
     asyncio.run(whole())
+
+
+class _Acts:
+    """A workload that counts what it did."""
+
+    def __init__(self) -> None:
+        self.progress, self.acts = Progress(), 0
+
+    def act(self) -> None:
+        self.acts += 1
+
+    def settle(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_transaction_whose_turn_comes_after_a_pause_is_not_made() -> None:
+    async def run() -> None:
+        async with Playground(binlog=ClientOptions()) as playground:
+            workload = _Acts()
+            playground.workload = cast(Workload, workload)
+            async with playground._turn:  # as `pause` has it
+                work = asyncio.ensure_future(playground.work())
+                await until(lambda: playground._turn._waiters)
+                playground.paused = True
+            await playground.turn(lambda: None)
+            assert workload.acts == 0
+            playground.stopping.set()
+            await work
+
+    asyncio.run(run())

@@ -6,7 +6,7 @@ Reference: `tidemill.binlog.messages.read_binlog`, message by message.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,14 @@ from tidemill.kernels.binlog.layout import H_FAKE, HEAD
 from tidemill.wire import pump_pb2
 
 Array = np.ndarray[Any, Any]
+Room = Callable[[int], Array]
+"""Returns so many bytes of memory, with any content. Raises DiskLow where they are of a file."""
+
+
+def plain_memory(size: int) -> Array:
+    """Return memory of the process."""
+    return np.empty(size, np.uint8)
+
 
 COST = 1024
 """Bytes that a binlog takes beside its message, at most: a stream without load has a block for each."""

@@ -318,7 +318,7 @@ class Playground:
                 if self._binlog is None:
                     workload.act()
                 else:
-                    await self.turn(workload.act)
+                    await self.turn(lambda: None if self.paused else workload.act())  # `pause` may have had its turn before
                 acted += 1
                 if rate and acted > rate * (loop.time() - begin):
                     break

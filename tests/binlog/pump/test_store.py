@@ -8,10 +8,13 @@ import gzip
 import json
 import os
 import shutil
+import struct
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import plyvel
 import pytest
 
 from tests.support.binlog.binlogs import GOLDEN, cases, commit, prewrite, pulled, rollback, settled, until
@@ -51,26 +54,90 @@ def test_recorded_binlogs_come_as_from_the_real_pump_also_without_the_index(tmp_
     asyncio.run(run())
 
 
-def test_the_folder_of_a_real_pump_is_opened(tmp_path: Path) -> None:
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def _parsed(folder: Path) -> dict[tuple[int, int], bytes]:
+    """The records of a value log, by file and offset, as the real program's format has them: written down here, not taken from ours."""
+    found: dict[tuple[int, int], bytes] = {}
+    files = sorted((folder / "value").iterdir())
+    for path in files:
+        data, at, finished = path.read_bytes(), 0, False
+        while at < len(data):
+            if struct.unpack_from("<I", data, at + 8)[0] == 0x123AB922 and at + 12 == len(data):
+                finished, at = True, at + 12
+                continue
+            magic, size, crc = struct.unpack_from("<IQI", data, at)
+            payload = data[at + 16 : at + 16 + size]
+            assert (magic, len(payload), crc) == (0x823A56E8, size, _crc32c(payload))
+            found[int(path.stem), at] = payload
+            at += 16 + size
+        assert path.name == f"{int(path.stem):06d}.vlog"
+        assert finished or path is files[-1]
+    return found
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_the_folder_of_a_real_pump_is_opened_read_and_gone_on_in(tmp_path: Path, has_index: bool) -> None:
+    """With the index that it wrote, as far as the records were recorded, and without."""
     sample = json.loads(gzip.decompress((GOLDEN / "pump_disk_sample.json.gz").read_bytes()))
+    records = sample["records"]
     (tmp_path / "value").mkdir()
-    (tmp_path / "value" / "000000.vlog").write_bytes(b"".join(bytes.fromhex(one["record_hex"]) for one in sample["records"]))
-    greatest = max(one["commit_ts"] for one in sample["records"])
+    (tmp_path / "value" / "000000.vlog").write_bytes(b"".join(bytes.fromhex(one["record_hex"]) for one in records))
+    greatest = max(one["commit_ts"] for one in records)
+    if has_index:
+        with closing(plyvel.DB(str(tmp_path / "kv"), create_if_missing=True)) as index:
+            for one in records:
+                index.put(bytes.fromhex(one["index_key_hex"]), bytes.fromhex(one["index_value_hex"]))
+            assert set(sample["leveldb_other_keys"]) == {"!binlog!handlePointer", "!binlog!headPointer", "!binlog!maxCommitTS"}
+            for name, value in sample["leveldb_other_keys"].items():  # theirs are of a place behind the sample's end
+                last = bytes.fromhex(records[-1]["index_value_hex"]) if "Pointer" in name else greatest.to_bytes(8, "little")
+                assert len(last) == len(bytes.fromhex(value))
+                index.put(name.encode(), last)
+    commits = {one["commit_ts"] for one in records if one["type"] == "Commit"}
+    fakes = {one["commit_ts"] for one in records if one["type"] == "Rollback" and one["commit_ts"] == one["start_ts"]}
+    start_ts, commit_ts = greatest + 1, greatest + 2
 
     async def run() -> None:
         store = _opened(tmp_path)
         await until(lambda: not store.behind)
-        for start_ts in list(store.order.open):
-            store.forget(start_ts)
+        for open_ts in list(store.order.open):
+            store.forget(open_ts)
         assert store.order.max_commit_ts == greatest
-        for one in sample["records"]:
+        for one in records:
             at = store.index.get(one["start_ts"] if one["type"] == "Prewrite" else one["commit_ts"])
             assert at is not None
             assert at.encode().hex() == one["index_value_hex"]
-        await store.write(prewrite(greatest + 1))
+        before = pulled(store, tmp_path)
+        assert commits | fakes == set(before)
+        await store.write(prewrite(start_ts))
+        await store.write(commit(start_ts, commit_ts))
+        await settled(store)
+        assert list(pulled(store, tmp_path)) == [*before, commit_ts]
         await store.close()
 
     asyncio.run(run())
+    found = _parsed(tmp_path)
+    assert list(found.values()) == [
+        *(bytes.fromhex(one["record_hex"])[16:] for one in records),
+        prewrite(start_ts),
+        commit(start_ts, commit_ts),
+    ]
+    with closing(plyvel.DB(str(tmp_path / "kv"))) as index:
+        last = {key: value for key, value in index if key.startswith(b"!binlog!")}
+        assert set(last) == {b"!binlog!handlePointer", b"!binlog!headPointer", b"!binlog!maxCommitTS"}
+        assert int.from_bytes(last[b"!binlog!maxCommitTS"], "little") == commit_ts
+        for (file, offset), payload in found.items():
+            head = read_head(payload)
+            ts = head.start_ts if head.tp is BinlogType.PREWRITE else head.commit_ts
+            assert index.get(b"ts:" + ts.to_bytes(8, "big")) == struct.pack("<Iq", file, offset)
+        assert last[b"!binlog!handlePointer"] == last[b"!binlog!headPointer"] == struct.pack("<Iq", *list(found)[-1])
 
 
 def test_a_prewrite_without_commit_holds_back_what_follows(tmp_path: Path) -> None:

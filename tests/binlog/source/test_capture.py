@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC
@@ -15,20 +17,24 @@ import pytest
 from tests.support.binlog.binlogs import until
 from tests.support.binlog.drained import RecordedSchemas, history, meta_of, recorded, with_fillers
 from tests.support.binlog.fake_pumps import BEGIN, TABLE, PumpWorld, inserted, kv, world
+from tidemill.binlog.drainer import pulling, spill
 from tidemill.binlog.drainer.entries import Reading
+from tidemill.binlog.drainer.rows import batching
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter
-from tidemill.binlog.messages import Binlog, BinlogType, fake
+from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritten, TableMutation, fake
 from tidemill.binlog.nodes import NodeKind, NodeState
 from tidemill.binlog.outputs.transactions import Transaction
 from tidemill.binlog.rows import Cells
 from tidemill.binlog.source.capture import BinlogCapture
 from tidemill.capture.config import CaptureConfig
+from tidemill.capture.tikv.feed import http2
 from tidemill.changelog.history import load_history
 from tidemill.changelog.log_format import Source
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.errors import LogError, SchemaError
 from tidemill.tidb import keys
+from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.reader import RowReader
@@ -111,6 +117,42 @@ def test_two_pumps_make_one_log_and_a_restart_goes_on_at_its_end(tmp_path: Path)
         assert (status["state"], status["resolved_ts"], status["error"]) == ("stopped", BEGIN + 80, None)
 
     run(test, tmp_path)
+
+
+def test_a_large_transaction_that_finds_a_full_disk_is_pulled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "OUT", 64 << 10)
+    monkeypatch.setattr(spill, "LEAST", 128 << 10)
+    monkeypatch.setattr(batching, "LARGE_BYTES", 128 << 10)
+    monkeypatch.setattr(batching, "PIECE_ROWS", 1000)
+    monkeypatch.setattr(batching, "FIRST_STEPS", 1000)
+    monkeypatch.setattr(batching, "FIRST_KEYS", 64 << 10)
+    monkeypatch.setattr(pulling, "RETRY_S", 0.02)
+    take, full = os.posix_fallocate, [True]
+
+    def fallocate(handle: int, begin: int, size: int) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        take(handle, begin, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    rows = tuple(encode_datum(Datum(DatumFlag.VARINT, row)) + b"\0" for row in range(20_000))
+    mutation = TableMutation(50, inserted=rows, sequence=(MutationType.INSERT,) * len(rows))
+    large = Binlog(BinlogType.COMMIT, BEGIN + 19, BEGIN + 20, b"k", Prewritten(1, (mutation,)).encode())
+
+    async def test(w: PumpWorld) -> None:
+        await w.pump("p1", inserted(BEGIN + 10, 1), large, inserted(BEGIN + 30, 3), fake(BEGIN + 50))
+        async with running(capture(w)) as made:
+            assert made.drainer is not None
+            assert made.outlet is not None
+            await until(lambda: "has no room for" in made.drainer.status()["Problems"].get("p1", ""))
+            assert made.outlet.resolved_ts < BEGIN + 20
+            full.clear()
+            await until(lambda: made.outlet.resolved_ts == BEGIN + 50)
+
+    run(test, tmp_path)
+    found = [(row["commit_ts"] - BEGIN, row["key"]) for row in rows_of(tmp_path)]
+    assert found == [(10, record_key(50, 1)), *((20, record_key(50, row)) for row in range(20_000)), (30, record_key(50, 3))]
+    assert verify(str(tmp_path / "log")).is_whole
 
 
 def test_a_table_that_no_ddl_told_of_is_described_before_its_rows(tmp_path: Path) -> None:

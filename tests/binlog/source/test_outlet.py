@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.binlog.drainer.rows.batching import KnownTable, batched
+from tests.support.binlog.blocks import block
+from tests.support.binlog.sample_rows import name, number
+from tidemill.binlog.blocks import plain_memory
+from tidemill.binlog.drainer.rows import batching
+from tidemill.binlog.drainer.rows.batching import Batcher, KnownTable, KnownTables, batched
 from tidemill.binlog.drainer.savepoint import Position
+from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritten, TableMutation
 from tidemill.binlog.records import Record
 from tidemill.binlog.source import outlet as outlet_module
 from tidemill.binlog.source.outlet import LogOutlet
@@ -60,6 +65,46 @@ def logged(folder: Path) -> list[tuple[int, int, bytes]]:
 
 ENTRIES = [rows_of((1, 1), (2, 1), (3, 1), (4, 1), ts=1010), rows_of((2, 2), (4, 2), ts=1020), rows_of((1, 1), ts=1030, value=None)]
 ALL = sorted((e.commit_ts, row["table_id"], row["key"]) for e in ENTRIES for _, batch in e.changes for row in batch.to_pylist())
+
+
+def large_of(*tables: int, ts: int, start_ts: int, rows: int) -> LogEntry:
+    """A large transaction of so many rows of each table."""
+    known = KnownTables()
+    for table in tables:
+        known.add(KnownTable(table, table, T_NUMBER))
+    inserts = tuple(number(handle) + name(b"text") for handle in range(rows))
+    mutations = tuple(TableMutation(table, inserted=inserts, sequence=(MutationType.INSERT,) * rows) for table in tables)
+    binlogs = block(Binlog(BinlogType.COMMIT, start_ts, ts, b"k", Prewritten(1, mutations).encode()))
+    layout = Layout(BEGIN, PARTITIONS)
+    found = Batcher(in_pieces=True).read(binlogs, 0, known, layout)
+    assert found.large is not None
+    assert len(found.large) > 5
+    return LogEntry(ts, large=found.large.by_partition(known, layout, plain_memory))
+
+
+@pytest.mark.parametrize("published", [1, PARTITIONS + 1])
+def test_a_large_transaction_is_written_piece_by_piece_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: int
+) -> None:
+    """Beside others, some of the same commit ts, and with a crash after one folder."""
+    monkeypatch.setattr(batching, "LARGE_BYTES", 0)
+    monkeypatch.setattr(batching, "PIECE_ROWS", 7)
+    monkeypatch.setattr(outlet_module, "MOST_WAITING", 60)
+    late = rows_of((1, 500), (2, 500), ts=1020)
+    entries = [rows_of((1, 1), (3, 1), ts=1010), late, large_of(1, 2, 3, 4, ts=1020, start_ts=1000, rows=20), rows_of((4, 600), ts=1030)]
+    outlet = opened(tmp_path)
+    outlet.write(entries)
+    for folder in range(published - 1):
+        outlet._publish_one(outlet.writer.partition(folder), 1025)
+    outlet.close()  # what was not published is gone
+    again = opened(tmp_path)
+    again.write(entries)
+    again.save(Position(1040))
+    again.close()
+    found = logged(tmp_path)
+    assert len(found) == len(set(found)) == 2 + 2 + 80 + 1
+    assert [key for ts, table, key in found if (ts, table) == (1020, 3)] == [record_key(3, handle) for handle in range(20)]
+    assert again.resolved_ts == 1040
 
 
 def test_rows_go_to_the_partitions_of_their_tables(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ async def added(schemas: Schemas, binlogs: Binlogs, batcher: Batcher, layout: La
         read = await reading.read(binlogs.part(at))
         for entry in read.entries:
             rows += entry.schema
-            for partition, batch in entry.changes:
+            pieces = ((partition, batch) for partition, some in entry.large for batch in some)
+            for partition, batch in (*entry.changes, *pieces):
                 batch.validate(full=True)
                 batches.setdefault(partition, []).append(batch)
         at += read.count

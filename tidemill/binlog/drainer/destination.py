@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tidemill.binlog.blocks import Binlogs
@@ -16,6 +17,7 @@ from tidemill.binlog.drainer.rows.reading import BatchReading, Delivered, Way
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DATABASES, DrainerSettings
+from tidemill.binlog.drainer.spill import Spill
 from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.delivery.zone import parse_zone
@@ -115,7 +117,7 @@ class Forms:
         row_by_row = Reading(schemas, tables, left_out)
         if not takes_batches(settings):
             return row_by_row
-        picking = Picking(settings)
+        picking, room = Picking(settings), Spill(Path(settings.data_dir))
 
         def way_of(schema: str, table: str) -> Way:
             if not tables.takes(schema, table):
@@ -123,8 +125,8 @@ class Forms:
             return Way.ROW_BY_ROW if picking.looks_at_rows(schema, table) else Way.BATCHES
 
         if settings.db_type in DATABASES:
-            return BatchReading(schemas, way_of, left_out, row_by_row)
-        return BatchReading(schemas, way_of, left_out, row_by_row, is_written_whole, in_order=True)
+            return BatchReading(schemas, way_of, left_out, row_by_row, room=room)
+        return BatchReading(schemas, way_of, left_out, row_by_row, is_written_whole, in_order=True, room=room)
 
 
 _READ_OTHERWISE = ("sql_mode", "names", "character_set", "collation")

@@ -20,6 +20,7 @@ from tidemill.binlog.drainer.pulling import Puller
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
+from tidemill.binlog.drainer.spill import Spill
 from tidemill.binlog.drainer.traced import traces_of
 from tidemill.binlog.merge import Merge
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
@@ -117,7 +118,8 @@ class Drainer(Generic[E]):
         self._schemas = await self._destination.schemas(self._pd, begin, delivered, self._waits)
         self._reading = self._destination.reading(self._schemas)
         self._merge = self._traces.merge(begin)
-        self._puller = Puller(self._merge, self._pd.channels.security, self._pd.cluster_id, settings.cache_mib << 20, self._moved.set)
+        most, room = settings.cache_mib << 20, Spill(Path(settings.data_dir))
+        self._puller = Puller(self._merge, self._pd.channels.security, self._pd.cluster_id, most, self._moved.set, room)
         _log.info("drainer %s begins after %s", self.node_id, tso.describe(begin))
 
     def _waits(self, what: str | None) -> None:

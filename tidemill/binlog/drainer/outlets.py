@@ -11,6 +11,7 @@ from typing import Protocol
 from tidemill.binlog.drainer.database.applying import Manner
 from tidemill.binlog.drainer.database.checkpoint import CheckpointTable
 from tidemill.binlog.drainer.database.database import Database, Session
+from tidemill.binlog.drainer.database.moments import Moments
 from tidemill.binlog.drainer.kafka import KafkaOutlet
 from tidemill.binlog.drainer.mysql import MysqlOutlet
 from tidemill.binlog.drainer.picking.picking import Picking
@@ -188,10 +189,11 @@ def open_places(settings: DrainerSettings, cluster_id: int | None, downstream: D
     kind = place.type or ("file" if downstream is None else settings.db_type)
     if kind == "file":
         return Savepoint(Path(settings.data_dir))
+    moments = Moments(downstream) if downstream is not None and settings.db_type == "tidb" else None
     if not place.host and downstream is not None:
-        return CheckpointTable(downstream, place.schema, place.table, cluster_id)
+        return CheckpointTable(downstream, place.schema, place.table, cluster_id, moments)
     database = Database(MysqlOptions(place.host or "localhost", place.port, place.user, place.password), Session(), Manner())
-    return OwnCheckpoint(database, place.schema, place.table, cluster_id)
+    return OwnCheckpoint(database, place.schema, place.table, cluster_id, moments)
 
 
 class OwnCheckpoint(CheckpointTable):

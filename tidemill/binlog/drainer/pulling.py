@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidemill.binlog.blocks import Array, read_messages
+from tidemill.binlog.blocks import Array, Room, plain_memory, read_messages
 from tidemill.binlog.merge import Merge
 from tidemill.binlog.nodes import Node
 from tidemill.capture.tikv.client.tls import Security
@@ -36,10 +36,14 @@ class _PullBinlogs:
 
 
 class Puller:
-    """`most`: bytes of a Pump that wait in the merge, about; one binlog may be larger. `moved` is called after the merge got binlogs."""
+    """`most`: bytes of a Pump that wait in the merge, about; one binlog may be larger, and is in memory of `room`. `moved` is called
+    after the merge got binlogs."""
 
-    def __init__(self, merge: Merge, security: Security | None, cluster_id: int, most: int, moved: Callable[[], None]) -> None:
+    def __init__(
+        self, merge: Merge, security: Security | None, cluster_id: int, most: int, moved: Callable[[], None], room: Room = plain_memory
+    ) -> None:
         self._merge, self._security, self._cluster_id, self._most, self._moved = merge, security, cluster_id, most, moved
+        self._room = room
         self._streams: dict[str, _Stream] = {}
         self.problems: dict[str, str] = {}
         """Why a Pump cannot be pulled from just now."""
@@ -68,7 +72,7 @@ class Puller:
         """Pull until the stream ends. Returns why it did. Raises ClusterMismatch, MalformedMessage."""
         stream = self._streams[node_id] = _Stream(lambda message: self._take(node_id, host, message))
         try:
-            feed = await connect(host, 0, stream, _PullBinlogs(), self._security, largest=LARGEST)
+            feed = await connect(host, 0, stream, _PullBinlogs(), self._security, largest=LARGEST, memory=self._room)
             try:
                 start = pump_pb2.Pos(offset=self._merge.join(node_id))
                 feed.send(pump_pb2.PullBinlogReq(clusterID=self._cluster_id, startFrom=start).SerializeToString(), last=True)

@@ -65,11 +65,15 @@ class Resolver:
         prewrite = read_binlog(self._reader.payload(held.at))
         try:
             fate = await self._fate(prewrite)
+        except UpstreamError as error:
+            self.answer = f"does not tell: {error.message}"
+            self._tell(held, f"and TiKV does not tell: {error.message}")
+            raise
         except (MalformedBytes, MalformedMessage) as error:
             raise UpstreamError(f"the Prewrite of {held.start_ts} has the key {prewrite.prewrite_key.hex()}: {error.message}") from None
         self.answer = fate.ending.value
         if fate.ending is Ending.UNKNOWN:
-            self._tell(held)
+            self._tell(held, "here and in TiKV")
             return False
         _log.info("the transaction %s has a Prewrite and nothing else here; by TiKV it was %s", held.start_ts, fate.ending.value)
         if fate.ending is Ending.ROLLED_BACK:
@@ -78,12 +82,12 @@ class Resolver:
             await self._store.write(_commit_of(prewrite, fate.commit_ts).encode())
         return True
 
-    def _tell(self, held: Stored) -> None:
+    def _tell(self, held: Stored, where: str) -> None:
         now = time.monotonic()
         if now - self._told >= TELL_EVERY_S:
             self._told = now
-            text = "the transaction %s holds up all binlogs: it has a Prewrite and neither Commit nor Rollback, here and in TiKV"
-            _log.warning(text, tso.describe(held.start_ts))
+            text = "the transaction %s holds up all binlogs: it has a Prewrite and neither Commit nor Rollback, %s"
+            _log.warning(text, tso.describe(held.start_ts), where)
 
     async def _fate(self, prewrite: Binlog) -> Fate:
         self.asked += 1

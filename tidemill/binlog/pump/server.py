@@ -22,10 +22,11 @@ from tidemill import tso
 from tidemill.binlog.messages import fake
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState, next_state
 from tidemill.binlog.pump.collecting import Collector, cut_of
-from tidemill.binlog.pump.faults import PumpCorrupt, PumpFailed, PumpRefused
+from tidemill.binlog.pump.faults import PumpCorrupt, PumpRefused
 from tidemill.binlog.pump.figures import samples_of
 from tidemill.binlog.pump.joining import notify
 from tidemill.binlog.pump.port import FrontPort, ServerTls
+from tidemill.binlog.pump.problems import Problems, Work
 from tidemill.binlog.pump.resolving import Resolver
 from tidemill.binlog.pump.serving.http2 import Http2Server
 from tidemill.binlog.pump.serving.pages import PumpPages
@@ -45,6 +46,12 @@ RESOLVE_EVERY_S = 1.0
 COLLECT_EVERY_S = 3600.0
 WAIT_EVERY_S = 1.0
 """Seconds between two looks at the Drainers while this Pump goes offline."""
+
+RETRY_S = 10.0
+"""Seconds after which a call to PD has failed, once this Pump serves: so soon it is told that PD is away."""
+
+ASK_S = 3.0
+"""Seconds that /status waits for PD."""
 
 END_S = 1.0
 """Seconds that calls have to end in, at the end of the process."""
@@ -75,7 +82,7 @@ class Pump:
         self._entry: Entry
         self._moved, self._collect = asyncio.Event(), asyncio.Event()
         self._writes = 0
-        self._problems: dict[str, str] = {}
+        self.problems = Problems()
 
     # what the service and the pages ask
 
@@ -123,20 +130,14 @@ class Pump:
 
     async def status(self) -> dict[str, Any]:
         """The content of /status."""
-        own, problems = self._entry.now(), dict(self._problems)
-        nodes = {self.node_id: own}
-        newest = self.store.order.max_commit_ts
-        try:
-            nodes = {**await self._registry.nodes(NodeKind.PUMP), **nodes}
-            newest = await self._pd.tso()
-        except UpstreamError as error:
-            problems["pd"] = error.message
+        nodes, newest, problem = await self._asked()
         held = self.store.order.held_by
         return {
             "status": {node_id: _plain(node) for node_id, node in sorted(nodes.items())},
             "CommitTS": newest,
             "Checkpoint": {},
-            "ErrMsg": "; ".join(problems.values()),
+            "ErrMsg": "; ".join([*self.problems.reasons(), *([problem] if problem else [])]),
+            "Problems": self.problems.page(),
             "HeldBy": None if held is None else {
                 "StartTS": held.start_ts, "Since": f"{tso.when(held.start_ts):%Y-%m-%dT%H:%M:%SZ}",
                 "WaitsSeconds": round(time.monotonic() - held.since, 1), "TiKV": self.resolver.answer,
@@ -144,6 +145,20 @@ class Pump:
             "WaitsForDrainers": list(self.waits_for),
             "GCWaitsForDrainers": list(self.collector.held_by),
         }  # fmt: skip
+
+    async def _asked(self) -> tuple[dict[str, Node], int, str]:
+        """All Pumps, a ts of PD, and why PD does not tell them: then this Pump and its own ts. PD is not asked while it is known to be
+        away."""
+        nodes, newest = {self.node_id: self._entry.now()}, self.store.order.max_commit_ts
+        if Work.REGISTRY in self.problems:
+            return nodes, newest, ""
+        try:
+            async with asyncio.timeout(ASK_S):
+                return {**await self._registry.nodes(NodeKind.PUMP), **nodes}, await self._pd.tso(), ""
+        except UpstreamError as error:
+            return nodes, newest, error.message
+        except TimeoutError:
+            return nodes, newest, f"PD did not answer within {ASK_S:g} s"
 
     def samples(self) -> Iterable[Sample]:
         """The figures of /metrics."""
@@ -159,7 +174,8 @@ class Pump:
             self._pd = await PdClient.connect(settings.pd_urls, security=security)
             stack.push_async_callback(self._pd.close)
             self.cluster_id = self._pd.cluster_id
-            self._registry = Registry(self._pd)
+            self._pd.retry_s = RETRY_S
+            self._registry = Registry(self._pd, RETRY_S)
             self.folder.mkdir(parents=True, exist_ok=True)
             self.node_id = self._own_id()
             self.store = Store(
@@ -200,7 +216,7 @@ class Pump:
         tasks = [asyncio.ensure_future(work) for work in (self._fakes(), self._space(), self._resolve(), self._collects())]
         try:
             await self._join()
-            tasks.append(asyncio.ensure_future(self._entry.beat(settings.heartbeat_interval)))
+            tasks.append(asyncio.ensure_future(self._entry.beat(settings.heartbeat_interval, told=self._beat)))
             await self._until_asked(tasks)
         finally:
             front.close()
@@ -308,15 +324,15 @@ class Pump:
                 continue
             try:
                 await self._fake()
-                self._problems.pop("fake", None)
+                self.problems.over(Work.FAKE_BINLOGS)
             except UpstreamError as error:
-                self._problem("fake", error)
+                self.problems.tell(Work.FAKE_BINLOGS, error.message)
 
-    def _problem(self, what: str, error: TidemillError) -> None:
-        """Log a problem when it is a new one, and show it in /status."""
-        if self._problems.get(what) != error.message:
-            _log.warning("%s", error.message)
-        self._problems[what] = error.message
+    def _beat(self, error: UpstreamError | None) -> None:
+        if error is None:
+            self.problems.over(Work.REGISTRY)
+        else:
+            self.problems.tell(Work.REGISTRY, error.message)
 
     def _look_at_space(self) -> None:
         found = os.statvfs(self.folder)
@@ -336,11 +352,11 @@ class Pump:
             try:
                 while await self.resolver.look():
                     pass
-                self._problems.pop("tikv", None)
+                self.problems.over(Work.TIKV)
             except (UpstreamError, PumpCorrupt) as error:
-                self._problem("tikv", error)
+                self.problems.tell(Work.TIKV, error.message)
             except OSError as error:
-                self._problem("tikv", PumpFailed(f"a Commit found in TiKV could not be written: {error}"))
+                self.problems.tell(Work.TIKV, f"a Commit found in TiKV could not be written: {error}")
 
     async def _collects(self) -> None:
         while True:
@@ -355,11 +371,11 @@ class Pump:
                 now = await self._pd.tso()
                 cut = cut_of(now, self._settings.gc_s, self.store.order.max_commit_ts, drainers, waits=self._settings.gc_waits)
                 await self.collector.collect(cut)
-                self._problems.pop("gc", None)
+                self.problems.over(Work.GC)
             except UpstreamError as error:
-                self._problem("gc", error)
+                self.problems.tell(Work.GC, error.message)
             except OSError as error:
-                self._problem("gc", PumpFailed(f"garbage collection could not delete: {error}"))
+                self.problems.tell(Work.GC, f"garbage collection could not delete: {error}")
 
 
 def _security(settings: PumpSettings) -> Security | None:

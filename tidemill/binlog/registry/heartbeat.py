@@ -16,6 +16,10 @@ from tidemill.errors import UpstreamUnavailable
 _log = logging.getLogger(__name__)
 
 
+def _nobody(_error: UpstreamUnavailable | None) -> None:
+    """Hears what nobody asked for."""
+
+
 class Entry:
     """`max_commit_ts` tells how far this process is when the entry is written. `began_ts`: a TSO of PD, taken just now.
 
@@ -49,16 +53,18 @@ class Entry:
         async with self._turn:  # so that an older state is never written after a newer one
             await self._registry.put(self._kind, self.now())
 
-    async def beat(self, every: float, most_failures: int = 0) -> None:
-        """Write the entry every `every` seconds until cancelled. Raises UpstreamUnavailable after `most_failures` failures in a row (0:
-        never), UpstreamError where a retry would not help."""
+    async def beat(self, every: float, most_failures: int = 0, *, told: Callable[[UpstreamUnavailable | None], None] = _nobody) -> None:
+        """Write the entry every `every` seconds until cancelled; `told` hears after each time why it failed, or that it did not. Raises
+        UpstreamUnavailable after `most_failures` failures in a row (0: never), UpstreamError where a retry would not help."""
         while True:
             await asyncio.sleep(every)
             try:
                 await self.write()
                 self.failures = 0
+                told(None)
             except UpstreamUnavailable as error:
                 self.failures += 1
+                told(error)
                 _log.warning("heartbeat %d in a row failed: %s", self.failures, error.message)
                 if most_failures and self.failures >= most_failures:
                     raise

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidemill import tso
+from tidemill.binlog.blocks import Room
 from tidemill.binlog.drainer.destination import Reads, Waits
 from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
+from tidemill.binlog.drainer.spill import Spill
 from tidemill.binlog.nodes import NodeEvent
 from tidemill.binlog.source.outlet import LogOutlet
 from tidemill.binlog.source.reading import LogEntry, LogReading
@@ -103,7 +105,7 @@ class BinlogCapture:
             addr=self._addr, pd_urls=",".join(self.config.pd), data_dir=str(folder), node_id=node_id,
             ssl_ca=_text(self.config.ca), ssl_cert=_text(self.config.cert), ssl_key=_text(self.config.key),
         ).checked()  # fmt: skip
-        self.drainer = Drainer(settings, LogDestination(self.outlet))
+        self.drainer = Drainer(settings, LogDestination(self.outlet, Spill(folder)))
         self.status.state = "running"
         _log.info("binlogs are captured by the Drainer %s, from %s", node_id, tso.describe(writer.resolved_ts))
         try:
@@ -222,12 +224,12 @@ class BinlogCapture:
 
 
 class LogDestination:
-    """Where the Drainer delivers: a change log, which has the schemas too."""
+    """Where the Drainer delivers: a change log, which has the schemas too. `room`: memory for a large transaction."""
 
     name, save_s = "log", SAVE_S
 
-    def __init__(self, outlet: LogOutlet) -> None:
-        self._outlet = outlet
+    def __init__(self, outlet: LogOutlet, room: Room) -> None:
+        self._outlet, self._room = outlet, room
 
     async def without_upstream(self) -> None:
         """Nothing: the log has all that was pulled."""
@@ -244,7 +246,8 @@ class LogDestination:
     def reading(self, schemas: Schemas) -> Reads[LogEntry]:
         """Read the tables that the log's rules want."""
         writer = self._outlet.writer
-        return LogReading(schemas, rules.wants_of(writer.identity.rules_above(tso.MAX_TS)[0]), lambda: writer.identity.layout)
+        wants = rules.wants_of(writer.identity.rules_above(tso.MAX_TS)[0])
+        return LogReading(schemas, wants, lambda: writer.identity.layout, self._room)
 
 
 def without_job_tables(pairs: dict[bytes, bytes]) -> dict[bytes, bytes]:

@@ -6,13 +6,14 @@ import itertools
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.source.reading import LogEntry, SchemaRow
 from tidemill.changelog.log_format import MAX_BATCH_ROWS
@@ -27,6 +28,9 @@ MOST_WAITING = 64 << 20
 ROOM_S = 10.0
 """Seconds between two looks whether a full disk has room again."""
 
+Run: TypeAlias = pa.RecordBatch | Pieces
+"""Rows in the order of RAW_CHANGE's sort key: some, or those of a large transaction, which are made when they are written."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +40,7 @@ class LogOutlet:
     def __init__(self, writer: LogWriter, retry: StorageRetry) -> None:
         self.writer, self._retry = writer, retry
         self._ended = threading.Event()
-        self._batches: dict[PartitionWriter, list[pa.RecordBatch]] = defaultdict(list)
+        self._runs: dict[PartitionWriter, list[Run]] = defaultdict(list)
         self._waiting = 0
         self.paused = ""
         """Why nothing is published: the disk is low."""
@@ -87,13 +91,13 @@ class LogOutlet:
     def _take(self, entry: LogEntry) -> None:
         for row in entry.schema:
             self._add(self.writer.schema, _schema_batch(row))
-        for partition, batch in entry.changes:
-            self._add(self.writer.partition(partition), batch)
+        for partition, run in (*entry.changes, *entry.large):
+            self._add(self.writer.partition(partition), run)
 
-    def _add(self, writer: PartitionWriter, batch: pa.RecordBatch) -> None:
-        rest = batch.slice(_rows_up_to(batch, writer.head))  # the folder has what comes before: a crash came between the folders
-        if rest.num_rows:
-            self._batches[writer].append(rest)
+    def _add(self, writer: PartitionWriter, run: Run) -> None:
+        _, above = _cut([run], writer.head)  # the folder has what comes before: a crash came between the folders
+        for rest in above:
+            self._runs[writer].append(rest)
             self._waiting += rest.nbytes
 
     # ---- publishing
@@ -103,34 +107,37 @@ class LogOutlet:
         for writer in (self.writer.schema, *(self.writer.partition(p) for p in self.writer.partitions)):
             if ts > writer.head:
                 self._patiently(lambda writer=writer: self._publish_one(writer, ts))  # type: ignore[misc]
-        self._waiting = sum(batch.nbytes for batches in self._batches.values() for batch in batches)
+        self._waiting = sum(run.nbytes for runs in self._runs.values() for run in runs)
 
     def _publish_one(self, writer: PartitionWriter, ts: int) -> None:
-        batches = in_order(self._batches.pop(writer, []))
+        runs = in_order(self._runs.pop(writer, []))
         try:
-            while batches or ts > writer.head:
+            while runs or ts > writer.head:
                 pledged = writer.pledged_to
                 end = ts if pledged is None else pledged
                 if end > ts:
                     break  # a segment of a previous writer has to end there: it waits until all its rows are here
-                now, rest = _cut(batches, end)
+                now, rest = _cut(runs, end)
                 if now or pledged is not None:
-                    writer.publish(end, now)
+                    writer.publish(end, batches_of(now))
                     self._count(now)
-                    batches = rest
+                    runs = rest
                 else:
                     writer.set_head(end)
-                if batches and end == ts:
+                if runs and end == ts:
                     break
         finally:
-            if batches:
-                self._batches[writer] = batches
+            if runs:
+                self._runs[writer] = runs
 
-    def _count(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def _count(self, runs: Iterable[Run]) -> None:
         self.segments += 1
-        for batch in batches:
-            self.rows += batch.num_rows
-            self.bytes += sum(_bytes_of(batch.column(name)) for name in ("key", "value", "old_value"))
+        for run in runs:
+            self.rows += run.num_rows
+            if isinstance(run, Pieces):
+                self.bytes += run.nbytes
+            else:
+                self.bytes += sum(_bytes_of(run.column(name)) for name in ("key", "value", "old_value"))
 
     def _patiently(self, work: Callable[[], None]) -> None:
         """Work until there is room and the storage answers. Raises DiskLow, LogUnavailable after `end`, LogError."""
@@ -162,27 +169,53 @@ def _rows_up_to(batch: pa.RecordBatch, ts: int) -> int:
     return int(np.searchsorted(_commits(batch), np.uint64(ts), "right"))
 
 
-def _cut(batches: list[pa.RecordBatch], ts: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+def _cut(runs: list[Run], ts: int) -> tuple[list[Run], list[Run]]:
     """Return what is at or below a ts, and the rest."""
-    now, rest = [], []
-    for batch in batches:
-        count = _rows_up_to(batch, ts)
-        now.append(batch.slice(0, count))
-        rest.append(batch.slice(count))
-    return [batch for batch in now if batch.num_rows], [batch for batch in rest if batch.num_rows]
+    now: list[Run] = []
+    rest: list[Run] = []
+    for run in runs:
+        if isinstance(run, Pieces):
+            (now if run.commit_ts <= ts else rest).append(run)
+            continue
+        count = _rows_up_to(run, ts)
+        now.append(run.slice(0, count))
+        rest.append(run.slice(count))
+    return [run for run in now if run.num_rows], [run for run in rest if run.num_rows]
+
+
+def batches_of(runs: Iterable[Run]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of runs, one after the other."""
+    for run in runs:
+        yield from run if isinstance(run, Pieces) else (run,)
 
 
 SORT_KEY = ("commit_ts", "start_ts", "table_id", "key")
 """Of RAW_CHANGE."""
 
 
-def in_order(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return batches in the order of RAW_CHANGE's sort key, each of which is in order. Only transactions of one commit ts come in another
-    one, and descriptions of tables."""
-    if all(_place(one, one.num_rows - 1) < _place(two, 0) for one, two in itertools.pairwise(batches)):
-        return batches
-    table = pa.Table.from_batches(batches, RAW_CHANGE).sort_by([(name, "ascending") for name in SORT_KEY])
+def in_order(runs: list[Run]) -> list[Run]:
+    """Return runs in the order of RAW_CHANGE's sort key. Only transactions of one commit ts come in another one, and descriptions of
+    tables: where a run has rows before and behind those of another one, all are sorted in memory."""
+    if _is_ordered(runs):
+        return runs
+    runs = sorted(runs, key=_first)
+    if _is_ordered(runs):
+        return runs
+    table = pa.Table.from_batches(list(batches_of(runs)), RAW_CHANGE).sort_by([(name, "ascending") for name in SORT_KEY])
     return list(table.to_batches(max_chunksize=MAX_BATCH_ROWS))
+
+
+def _is_ordered(runs: list[Run]) -> bool:
+    return all(_last(one) < _first(two) for one, two in itertools.pairwise(runs))
+
+
+def _first(run: Run) -> tuple[Any, ...]:
+    return _place(run[0] if isinstance(run, Pieces) else run, 0)
+
+
+def _last(run: Run) -> tuple[Any, ...]:
+    batch = run[-1] if isinstance(run, Pieces) else run
+    return _place(batch, batch.num_rows - 1)
 
 
 def _place(batch: pa.RecordBatch, row: int) -> tuple[Any, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.binlog.blocks import Binlogs
+from tidemill.binlog.blocks import Binlogs, Room, plain_memory
 from tidemill.binlog.drainer.entries import Delivery
-from tidemill.binlog.drainer.rows.batching import Batcher, Changes, KnownTable, KnownTables, Stop, batched
+from tidemill.binlog.drainer.rows.batching import Batcher, Changes, KnownTable, KnownTables, Pieces, Stop, batched
 from tidemill.binlog.drainer.rows.reading import read_batches
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.messages import Binlog, read_prewritten
@@ -36,22 +37,26 @@ class SchemaRow:
 class LogEntry:
     """What some binlogs add to the log. `commit_ts`: of the last one.
 
+    `large`: partitions, and the changes of a large transaction for them, which come behind `changes`.
     `schema`: the job of a DDL, or the descriptions of tables that no DDL told of, which the schema stream has to have just before their
     first rows.
     """
 
     commit_ts: int
     changes: Changes = ()
+    large: tuple[tuple[int, Pieces], ...] = ()
     schema: tuple[SchemaRow, ...] = ()
 
 
 class LogReading:
-    """`wants`: whether the log keeps a table. `layout`: how the log's rows are spread now."""
+    """`wants`: whether the log keeps a table. `layout`: how the log's rows are spread now. `room`: memory for a large transaction."""
 
-    def __init__(self, schemas: Schemas, wants: Callable[[TableVersion], bool], layout: Callable[[], Layout]) -> None:
-        self._schemas, self._wants, self._layout = schemas, wants, layout
+    def __init__(
+        self, schemas: Schemas, wants: Callable[[TableVersion], bool], layout: Callable[[], Layout], room: Room = plain_memory
+    ) -> None:
+        self._schemas, self._wants, self._layout, self._room = schemas, wants, layout, room
         self._described: set[int] = set()
-        self._tables, self._batcher = KnownTables(), Batcher()
+        self._tables, self._batcher = KnownTables(), Batcher(in_pieces=True, room=room)
 
     async def read(self, binlogs: Binlogs) -> Delivery[LogEntry]:
         """Return what binlogs add, up to a DDL. Raises MalformedMessage, MalformedRow, SchemaError, UpstreamError."""
@@ -65,9 +70,11 @@ class LogReading:
     async def _rows(self, binlogs: Binlogs) -> list[LogEntry]:
         entries, at = [], 0
         while at < len(binlogs):
-            read = await read_batches(self._batcher, binlogs, at, self._tables, self._layout())
-            if read.changes:
-                entries.append(LogEntry(int(binlogs.heads["commit_ts"][read.end - 1]), read.changes))
+            layout = self._layout()
+            read = await read_batches(self._batcher, binlogs, at, self._tables, layout)
+            large = () if read.large is None else await asyncio.to_thread(read.large.by_partition, self._tables, layout, self._room)
+            if read.changes or large:
+                entries.append(LogEntry(int(binlogs.heads["commit_ts"][read.end - 1]), read.changes, large))
             at = read.end
             if read.stop is Stop.UNKNOWN_TABLE:
                 head = binlogs.heads[at]
@@ -119,7 +126,7 @@ class LogReading:
                 found.setdefault(KnownTable.of(mutation.table_id, version.info), []).extend(read_steps(version.info, mutation))
         tables = {table: joined(steps) for table, steps in found.items()}
         changes = batched(binlog.start_ts, binlog.commit_ts, tables, self._layout())
-        return [*early, LogEntry(binlog.commit_ts, changes, tuple(described))]
+        return [*early, LogEntry(binlog.commit_ts, changes, schema=tuple(described))]
 
     async def _job(self, binlog: Binlog) -> LogEntry | None:
         self._tables.forget()

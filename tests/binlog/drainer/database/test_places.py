@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.binlog.made import MADE, ddl, inserted
 from tests.support.servers.mariadb import MariaDb
+from tidemill.binlog.drainer.database import moments
 from tidemill.binlog.drainer.outlets import Outlet, open_outlet
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.settings import Checkpoint, Downstream, DrainerSettings
@@ -18,9 +20,15 @@ from tidemill.errors import SinkError
 CLUSTER = 7
 
 
-def outlet(db: MariaDb, folder: Path, *, to: dict[str, Any] | None = None, **settings: Any) -> Outlet:
+def outlet(db: MariaDb, folder: Path, *, to: dict[str, Any] | None = None, db_type: str = "mysql", **settings: Any) -> Outlet:
     place = Downstream(host="127.0.0.1", port=db.port, **(to or {}))
-    return open_outlet(DrainerSettings(db_type="mysql", data_dir=str(folder), to=place, **settings).checked(), CLUSTER, UTC)
+    return open_outlet(DrainerSettings(db_type=db_type, data_dir=str(folder), to=place, **settings).checked(), CLUSTER, UTC)
+
+
+def checkpoint(db: MariaDb) -> dict[str, Any]:
+    ((text,),) = db.rows("SELECT checkPoint FROM tidb_binlog.checkpoint")
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -83,6 +91,64 @@ def test_the_position_is_kept_where_the_checkpoint_says(mariadb: MariaDb, tmp_pa
         (CLUSTER, '{"consistent":true,"commitTS":9,"ts-map":{},"schema-version":3}')
     ]
     assert mariadb.rows("SHOW DATABASES LIKE 'tidb_binlog'") == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_at_the_moment_of_the_ts_map_the_tables_are_those_of_the_upstream(
+    mariadb: MariaDb, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB in the place of a TiDB: it is asked for its clock, and what the table held at that time."""
+    mariadb.clear()
+    monkeypatch.setattr(moments, "ASK", "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)")
+    monkeypatch.setattr(moments, "EVERY_S", 0.0)
+    made = outlet(mariadb, tmp_path, db_type="tidb", worker_count=workers, txn_batch=2)
+    made.write(MADE)
+    made.flush()
+    mariadb.run("ALTER TABLE d.t ADD SYSTEM VERSIONING")
+    found: list[dict[str, Any]] = []
+    for ts in range(10, 40):
+        made.write([inserted(ts, 3 * ts, 3 * ts + 1, 3 * ts + 2)])
+        if ts % 3 == 0:
+            made.flush()
+            made.save(Position(ts))
+            found.append(checkpoint(mariadb))
+    made.flush()
+    made.save(Position(39, consistent=True))
+    assert checkpoint(mariadb)["ts-map"] == found[-1]["ts-map"]
+    for one in found:
+        primary, secondary = one["ts-map"]["primary-ts"], one["ts-map"]["secondary-ts"]
+        assert primary == one["commitTS"]
+        then = f"SELECT id FROM d.t FOR SYSTEM_TIME AS OF FROM_UNIXTIME({secondary} / 1000000) ORDER BY id"
+        assert [key for (key,) in mariadb.rows(then)] == list(range(30, 3 * primary + 3))
+    made.close()
+
+
+def test_the_ts_map_is_taken_once_a_minute_is_kept_and_is_left_out_where_there_is_no_tidb(
+    mariadb: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mariadb.clear()
+    made = outlet(mariadb, tmp_path, db_type="tidb")
+    made.save(Position(8))
+    assert checkpoint(mariadb)["ts-map"] == {}
+    made.close()
+    monkeypatch.setattr(moments, "ASK", "SELECT 77")
+    for place in (Checkpoint(), Checkpoint("mysql", host="127.0.0.1", port=mariadb.port)):
+        made = outlet(mariadb, tmp_path, db_type="tidb", to={"checkpoint": place})
+        made.load()
+        made.save(Position(9))
+        made.save(Position(10))
+        assert checkpoint(mariadb) == {
+            "consistent": False,
+            "commitTS": 10,
+            "ts-map": {"primary-ts": 9, "secondary-ts": 77},
+            "schema-version": 0,
+        }
+        made.close()
+    made = outlet(mariadb, tmp_path, db_type="tidb")
+    assert made.load() == Position(10)
+    made.save(Position(11, consistent=True))
+    assert checkpoint(mariadb)["ts-map"] == {"primary-ts": 9, "secondary-ts": 77}
+    made.close()
 
 
 def test_the_position_may_be_kept_in_a_file_and_that_of_files_in_a_database(mariadb: MariaDb, tmp_path: Path) -> None:

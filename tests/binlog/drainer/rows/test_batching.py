@@ -15,10 +15,11 @@ from tests.support.binlog.read_logs import LAYOUT, Added, Counting, GivenSchemas
 from tests.support.binlog.sample_rows import EXAMPLE_A, TEST, name, number, whole
 from tests.support.rows.mutation import mutated
 from tests.support.rows.random_rows import maximal_varint
+from tidemill.binlog.blocks import Array, plain_memory
 from tidemill.binlog.drainer.rows import batching
 from tidemill.binlog.drainer.rows.batching import Batcher
 from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritten, TableMutation
-from tidemill.errors import TidemillError
+from tidemill.errors import DiskLow, TidemillError
 
 
 def test_all_recorded_transactions_are_read_by_the_kernels_as_by_the_reference() -> None:
@@ -88,7 +89,6 @@ def test_what_does_not_fit_at_once_is_read_in_parts(monkeypatch: pytest.MonkeyPa
     """Little room for changes, for keys, and in a batch: a transaction larger than the room, and many that are smaller."""
     for constant, size in (("FIRST_STEPS", 4), ("FIRST_KEYS", 64), ("MAX_BATCH_ROWS", 7), ("KEPT_KEYS", 100)):
         monkeypatch.setattr(batching, constant, size)
-    monkeypatch.setattr(batching._Room, "__init__", lambda room: _small(room))
     insert = MutationType.INSERT
     rows = tuple(number(n) + name(b"v" * (n % 5)) for n in range(100, 0, -1))
     large = transaction(TableMutation(50, inserted=rows, sequence=(insert,) * 100), 500)
@@ -97,9 +97,45 @@ def test_what_does_not_fit_at_once_is_read_in_parts(monkeypatch: pytest.MonkeyPa
     assert found == want
 
 
-def _small(room: batching._Room) -> None:
-    room.steps, room.order = batching.np.empty(4, batching.L.STEP), batching.np.empty(8, batching.np.int64)
-    room.keys = batching.np.empty(64, batching.np.uint8)
+def in_pieces(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    """Every transaction of more bytes is a large one."""
+    for constant, size in (("LARGE_BYTES", left), ("PIECE_ROWS", 7), ("PIECE_BYTES", 300), ("FIRST_STEPS", 4), ("FIRST_KEYS", 64)):
+        monkeypatch.setattr(batching, constant, size)
+
+
+def test_large_transactions_leave_the_rows_that_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of several tables, one of them split: each partition has its own, in pieces and in order."""
+    in_pieces(monkeypatch, 0)
+    rng = random.Random(4)
+    tables = random_tables(rng, 4)
+    for binlog in random_transactions(rng, tables, 30):
+        found, want = asyncio.run(both(tables, [binlog], Batcher(in_pieces=True)))
+        assert found == want
+    handles = tuple(number(n) + name(b"v" * 9) for n in range(-60, 60))
+    split, other = (TableMutation(table, inserted=handles, sequence=(MutationType.INSERT,) * 120) for table in (101, 50))
+    large = Binlog(BinlogType.COMMIT, 4, 5, b"k", Prewritten(1, (split, other)).encode())
+    found, want = asyncio.run(both([TEST, replace(TEST, id=101)], [large], Batcher(in_pieces=True)))
+    assert found == want
+    assert [len(found[0][partition]) for partition in LAYOUT.split_tables[0].partitions] == [60, 60]
+
+
+def test_a_disk_without_room_for_the_changes_is_told_and_a_later_try_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_pieces(monkeypatch, 0)
+    full = True
+
+    def room(size: int) -> Array:
+        if full and size > 4096:
+            raise DiskLow("no room")
+        return plain_memory(size)
+
+    rows = tuple(number(n) + name(b"v") for n in range(100))
+    large = transaction(TableMutation(50, inserted=rows, sequence=(MutationType.INSERT,) * 100))
+    batcher = Batcher(in_pieces=True, room=room)
+    with pytest.raises(DiskLow):
+        asyncio.run(both([TEST], [large], batcher))
+    full = False
+    found, want = asyncio.run(both([TEST], [large], batcher))
+    assert found == want
 
 
 def test_a_table_that_is_split_has_its_rows_where_their_handles_are() -> None:

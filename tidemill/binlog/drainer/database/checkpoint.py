@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 
 from tidemill.binlog.drainer.database.database import Database
+from tidemill.binlog.drainer.database.moments import Moments
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.errors import ConfigError, SinkError
 from tidemill.tidb.ddltext.queries.literals import quote_name
 
 
 class CheckpointTable:
-    """Makes the table if it is not there. All methods raise SinkError. `cluster_id` None: that of the only row, else ConfigError."""
+    """Makes the table if it is not there. All methods raise SinkError. `cluster_id` None: that of the only row, else ConfigError.
+    `moments`: of a TiDB downstream."""
 
-    def __init__(self, database: Database, schema: str, table: str, cluster_id: int | None) -> None:
-        self._database = database
+    def __init__(self, database: Database, schema: str, table: str, cluster_id: int | None, moments: Moments | None = None) -> None:
+        self._database, self._moments = database, moments
+        self._ts_map: dict[str, int] = {}
         self._schema, self._name = quote_name(schema), f"{quote_name(schema)}.{quote_name(table)}"
         self._plain = f"{schema}.{table}"
         database.retrying("the checkpoint table", self._make)
@@ -51,13 +54,19 @@ class CheckpointTable:
         try:
             value = json.loads(found[0])
             ts = int(value["commitTS"])
+            self._ts_map = {str(name): int(at) for name, at in value.get("ts-map", {}).items()}
             return Position(ts, int(value.get("schema-version", 0)), value.get("consistent") is True) if ts else None
         except (ValueError, TypeError, KeyError, AttributeError):
             raise SinkError(f"{self._database.where}: {self._plain} has no usable position: {found[0][:200]}") from None
 
     def save(self, position: Position) -> None:
-        """Write the position."""
-        value = {"consistent": position.consistent, "commitTS": position.commit_ts, "ts-map": {}, "schema-version": position.schema_version}
+        """Write the position. One of a clean stop is no moment: what was being written when it was asked for is downstream too."""
+        if self._moments is not None and not position.consistent:
+            self._moments.note(self._ts_map, position.commit_ts)
+        value = {
+            "consistent": position.consistent, "commitTS": position.commit_ts, "ts-map": self._ts_map,
+            "schema-version": position.schema_version,
+        }  # fmt: skip
         text = json.dumps(value, separators=(",", ":"))
 
         def write() -> None:

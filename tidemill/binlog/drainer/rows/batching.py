@@ -6,15 +6,17 @@ Reference: `tidemill.binlog.records`, which also reads what the kernels leave to
 from __future__ import annotations
 
 import ctypes
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import overload
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.binlog.blocks import Array, Binlogs
+from tidemill.binlog.blocks import Array, Binlogs, Room, plain_memory
 from tidemill.binlog.records import ROW_ID, Record
 from tidemill.changelog.log_format import MAX_BATCH_ROWS
 from tidemill.changelog.spread import RECORD_PREFIX, Layout, home_of
@@ -104,14 +106,16 @@ class KnownTables:
 
 class Pieces(Sequence[pa.RecordBatch]):
     """The changes of one large transaction, in RAW_CHANGE batches that are made each time they are asked for: a reader that goes through
-    them has one in memory. It keeps the message that they are of."""
+    them has one in memory. It keeps the message that they are of. `nbytes`: of keys and values; `commit_ts`: of all of them."""
 
     def __init__(self, steps: Array, order: Array, owners: tuple[object, ...]) -> None:
         self._steps, self._order, self._kept = steps, order, owners
-        self._ends, self.table_ids = [0], set[int]()
+        self._ends, self.table_ids, self.nbytes = [0], set[int](), 0
         for piece in _cut(steps, order, PIECE_ROWS, PIECE_BYTES):
             self._ends.append(self._ends[-1] + len(piece))
             self.table_ids |= set(np.unique(steps["physical"][piece]).tolist())
+            self.nbytes += int(_bytes_of(steps, piece).sum())
+        self.num_rows, self.commit_ts = len(order), int(steps["commit_ts"][order[0]])
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -127,6 +131,26 @@ class Pieces(Sequence[pa.RecordBatch]):
             return [self[i] for i in range(*at.indices(len(self)))]
         begin, end = self._ends[:-1][at], self._ends[1:][at]
         return _gathered(self._steps, self._order[begin:end])
+
+    def by_partition(self, tables: KnownTables, layout: Layout, room: Room) -> tuple[tuple[int, Pieces], ...]:
+        """Return the changes for each partition. Raises DiskLow."""
+        homes = room(4 * self.num_rows).view(np.int32)
+        counts: Counter[int] = Counter()
+        for begin, end in itertools.pairwise(self._ends):
+            homes[begin:end] = found = _homes(self._steps, self._order[begin:end], tables, layout)
+            counts.update(dict(zip(*(one.tolist() for one in np.unique(found, return_counts=True)), strict=True)))
+        if len(counts) == 1:
+            return ((next(iter(counts)), self),)
+        return tuple((partition, self._some(homes, partition, room(8 * counts[partition]).view(np.int64))) for partition in sorted(counts))
+
+    def _some(self, homes: Array, partition: int, order: Array) -> Pieces:
+        """Return the changes with this home. `order`: room for their places."""
+        at = 0
+        for begin, end in itertools.pairwise(self._ends):
+            found = self._order[begin:end][homes[begin:end] == partition]
+            order[at : at + len(found)] = found
+            at += len(found)
+        return Pieces(self._steps, order, self._kept)
 
 
 class Stop(Enum):
@@ -150,26 +174,31 @@ class Batched:
     large: Pieces | None = None
 
 
-@dataclass(slots=True)
-class _Room:
-    """Memory that the kernel writes to."""
+class _Steps:
+    """Memory that the kernel writes to: changes, their places, and bytes of keys."""
 
-    steps: Array = field(default_factory=lambda: np.empty(FIRST_STEPS, L.STEP))
-    order: Array = field(default_factory=lambda: np.empty(2 * FIRST_STEPS, np.int64))
-    keys: Array = field(default_factory=lambda: np.empty(FIRST_KEYS, np.uint8))
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._make(FIRST_STEPS, FIRST_KEYS)
+
+    def _make(self, steps: int, keys: int) -> None:
+        room = self._room
+        self.steps, self.order, self.keys = room(L.S_SIZE * steps).view(L.STEP), room(16 * steps).view(np.int64), room(keys)
 
     def grow(self) -> None:
-        """Double it."""
-        self.steps, self.order = np.empty(2 * len(self.steps), L.STEP), np.empty(2 * len(self.order), np.int64)
-        self.keys = np.empty(2 * len(self.keys), np.uint8)
+        """Double it. What it has is lost. Raises DiskLow."""
+        steps, keys = len(self.steps), len(self.keys)
+        self._make(0, 0)  # given back before there is more
+        self._make(max(FIRST_STEPS, 2 * steps), max(FIRST_KEYS, 2 * keys))
 
 
 class Batcher:
     """Reads transactions; uses its memory again. `in_order`: every change, in the order of the statements, and not what a transaction left
-    of each record, by its key. `in_pieces`: a large transaction ends what is read, and comes in pieces."""
+    of each record, by its key. `in_pieces`: a large transaction ends what is read, and comes in pieces. `room`: memory for one."""
 
-    def __init__(self, *, in_order: bool = False, in_pieces: bool = False) -> None:
-        self._room, self._in_pieces = _Room(), in_pieces
+    def __init__(self, *, in_order: bool = False, in_pieces: bool = False, room: Room = plain_memory) -> None:
+        self._new, self._in_pieces = room, in_pieces
+        self._room = _Steps(room)
         self._seen: Array = np.zeros(2 * L.SEEN, np.int64)
         self._words: Array = np.zeros(L.W_WORDS, np.int64)
         self._words[L.W_IN_ORDER] = in_order
@@ -190,7 +219,7 @@ class Batcher:
             if not words[L.W_STEPS]:
                 self._room.grow()
         if len(self._room.keys) > KEPT_KEYS:
-            self._room = _Room()
+            self._room = _Steps(self._new)
         return Batched(tuple(changes), end, None if code == L.DONE else Stop(code), int(words[L.W_TABLE]), int(words[L.W_VERSION]))
 
     def _records(self, binlogs: Binlogs, tables: KnownTables) -> int:
@@ -209,29 +238,30 @@ class Batcher:
 
     def _pieces(self, owners: tuple[object, ...]) -> Pieces:
         """Return the changes of what was read. They need the room, so the next transactions get another one."""
-        room, self._room = self._room, _Room()
+        room, self._room = self._room, _Steps(self._new)
         return Pieces(room.steps, room.order[: self._words[L.W_ORDER]], (room, *owners))
 
     def _changes(self, tables: KnownTables, layout: Layout) -> Iterator[tuple[int, pa.RecordBatch]]:
         order = self._room.order[: self._words[L.W_ORDER]]
         if not len(order):
             return
-        homes = self._homes(order, tables, layout)
+        homes = _homes(self._room.steps, order, tables, layout)
         for partition in np.unique(homes).tolist():
             for part in _cut(self._room.steps, order[homes == partition], MAX_BATCH_ROWS, MAX_BATCH_BYTES):
                 yield partition, _gathered(self._room.steps, part)
 
-    def _homes(self, order: Array, tables: KnownTables, layout: Layout) -> Array:
-        """Return the partition of each change."""
-        places = self._room.steps["table"][order]
-        homes: Array = np.array([home_of(table_id, layout) for table_id in tables.ids])[places]
-        for split in layout.split_tables:
-            if split.table_id in tables.ids:
-                for i in np.flatnonzero(places == tables.ids.index(split.table_id)).tolist():
-                    step = self._room.steps[order[i]]
-                    handle = ctypes.string_at(int(step["key"]) + RECORD_PREFIX, int(step["key_len"]) - RECORD_PREFIX)
-                    homes[i] = split.partition_of(handle)
-        return homes
+
+def _homes(steps: Array, order: Array, tables: KnownTables, layout: Layout) -> Array:
+    """Return the partition of each change."""
+    places = steps["table"][order]
+    homes: Array = np.array([home_of(table_id, layout) for table_id in tables.ids])[places]
+    for split in layout.split_tables:
+        if split.table_id in tables.ids:
+            for i in np.flatnonzero(places == tables.ids.index(split.table_id)).tolist():
+                step = steps[order[i]]
+                handle = ctypes.string_at(int(step["key"]) + RECORD_PREFIX, int(step["key_len"]) - RECORD_PREFIX)
+                homes[i] = split.partition_of(handle)
+    return homes
 
 
 def _cut(steps: Array, order: Array, most_rows: int, most_bytes: int) -> Iterator[Array]:
@@ -239,10 +269,17 @@ def _cut(steps: Array, order: Array, most_rows: int, most_bytes: int) -> Iterato
     at = 0
     while at < len(order):
         some = order[at : at + most_rows]
-        sizes = sum(np.maximum(steps[name][some], 0).astype(np.int64) for name in ("key_len", "new_len", "old_len"))
-        count = max(1, int(np.searchsorted(np.cumsum(sizes), most_bytes, "right")))
+        count = max(1, int(np.searchsorted(np.cumsum(_bytes_of(steps, some)), most_bytes, "right")))
         yield some[:count]
         at += count
+
+
+def _bytes_of(steps: Array, order: Array) -> Array:
+    """Return the bytes of each change's key and values."""
+    sizes: Array = np.zeros(len(order), np.int64)
+    for name in ("key_len", "new_len", "old_len"):
+        sizes += np.maximum(steps[name][order], 0)
+    return sizes
 
 
 def _gathered(steps: Array, order: Array) -> pa.RecordBatch:

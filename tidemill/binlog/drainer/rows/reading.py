@@ -20,7 +20,7 @@ from enum import Enum, auto
 import numpy as np
 import pyarrow as pa
 
-from tidemill.binlog.blocks import Binlogs
+from tidemill.binlog.blocks import Binlogs, Room, plain_memory
 from tidemill.binlog.drainer.entries import Delivery, Reading
 from tidemill.binlog.drainer.rows.batching import Batched, Batcher, KnownTable, KnownTables, Stop
 from tidemill.binlog.drainer.schemas import Schemas
@@ -80,15 +80,15 @@ def is_told_apart(info: TableInfo) -> bool:
 class BatchReading:
     """`way_of`: how the rows of a table are read, by its schema and name. `left_out`: commit ts of transactions that are not delivered.
     `row_by_row` reads what batches do not have, and DDLs. `in_batches`: whether batches have what is needed of a table. `in_order`: every
-    change, in the order of the statements."""
+    change, in the order of the statements. `room`: memory for a large transaction."""
 
     def __init__(
         self, schemas: Schemas, way_of: Callable[[str, str], Way], left_out: frozenset[int], row_by_row: Reading,
-        in_batches: Callable[[TableInfo], bool] = is_told_apart, *, in_order: bool = False,
+        in_batches: Callable[[TableInfo], bool] = is_told_apart, *, in_order: bool = False, room: Room = plain_memory,
     ) -> None:  # fmt: skip
         self._schemas, self._way_of, self._row_by_row, self._in_batches = schemas, way_of, row_by_row, in_batches
         self._left_out = np.array(sorted(left_out), np.int64)
-        self._known, self._batcher = KnownTables(), Batcher(in_order=in_order, in_pieces=not in_order)
+        self._known, self._batcher = KnownTables(), Batcher(in_order=in_order, in_pieces=not in_order, room=room)
         self._versions: dict[int, TableVersion] = {}
 
     async def read(self, binlogs: Binlogs) -> Delivery[Delivered]:

@@ -24,6 +24,7 @@ from tidemill.capture.tikv.client.tls import HTTP2, Security
 from tidemill.capture.tikv.feed.base import CANCELLED, UNAVAILABLE, UNKNOWN, Call, FeedEnd, Method
 from tidemill.capture.tikv.receive.decode import PAD, Packed
 from tidemill.capture.tikv.receive.memory import Array
+from tidemill.errors import TidemillError
 from tidemill.kernels.address import address
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
@@ -83,14 +84,27 @@ class Receiver(Protocol):
         """Call `call`, in any thread, when there is room again."""
 
 
+def _memory(size: int) -> Array:
+    return np.empty(size, np.uint8)
+
+
 class H2Feed(asyncio.BufferedProtocol):
-    """A stream over HTTP/2. Made by `connect`. `largest`: bytes of a message."""
+    """A stream over HTTP/2. Made by `connect`. `largest`: bytes of a message. `memory`: returns so many bytes for a large one; an OSError
+    or TidemillError that it raises ends the stream."""
 
     def __init__(
-        self, slot: int, inbox: Receiver, authority: str, method: Call, secure: bool = False, window: int = WINDOW, largest: int = LARGEST
+        self,
+        slot: int,
+        inbox: Receiver,
+        authority: str,
+        method: Call,
+        secure: bool = False,
+        window: int = WINDOW,
+        largest: int = LARGEST,
+        memory: Callable[[int], Array] = _memory,
     ) -> None:
         self.slot, self.inbox = slot, inbox
-        self._our_window, self._largest = window, largest
+        self._our_window, self._largest, self._memory = window, largest, memory
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[FeedEnd] = self._loop.create_future()
         self._headers = [
@@ -239,7 +253,12 @@ class H2Feed(asyncio.BufferedProtocol):
             self._end(FeedEnd(UNKNOWN, f"a message of {need} bytes is announced; no server sends more than {self._largest}"))
             return
         if n or need > len(self._out):
-            fresh = self._pool.popleft() if need == OUT and self._pool else np.empty(need, np.uint8)
+            try:
+                fresh = self._pool.popleft() if need == OUT and self._pool else self._memory(need)
+            except (OSError, TidemillError) as e:
+                state[L.D_OUT], state[L.D_MSGS], state[L.D_NEED] = 0, 0, 0
+                self._end(FeedEnd(UNAVAILABLE, f"a message of {need} bytes is announced: {e}"))
+                return
             fresh[: end - done] = self._out[done:end]
             self._out = fresh
         state[L.D_OUT], state[L.D_MSGS] = end - done, 0
@@ -369,6 +388,7 @@ async def connect(
     security: Security | None = None,
     window: int = WINDOW,
     largest: int = LARGEST,
+    memory: Callable[[int], Array] = _memory,
 ) -> H2Feed:
     """Open a stream to the server at `host:port`. Raises ConfigError, OSError (including TimeoutError; ssl.SSLError if TLS fails)."""
     host, _, port = address.rpartition(":")
@@ -377,7 +397,7 @@ async def connect(
     context = security.context() if security is not None else None
 
     def make() -> H2Feed:
-        return H2Feed(slot, inbox, address, method, secure=context is not None, window=window, largest=largest)
+        return H2Feed(slot, inbox, address, method, secure=context is not None, window=window, largest=largest, memory=memory)
 
     tls: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": host}
     try:

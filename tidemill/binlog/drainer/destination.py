@@ -14,10 +14,10 @@ from tidemill.binlog.drainer.outlets import open_outlet
 from tidemill.binlog.drainer.picking.picking import Picking, Tables
 from tidemill.binlog.drainer.rows.messages import is_written_whole
 from tidemill.binlog.drainer.rows.reading import BatchReading, Delivered, Way
+from tidemill.binlog.drainer.rows.spill import Spill
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DATABASES, DrainerSettings
-from tidemill.binlog.drainer.spill import Spill
 from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.delivery.zone import parse_zone

@@ -17,10 +17,10 @@ from tidemill.binlog.blocks import NONE
 from tidemill.binlog.drainer.destination import Destination, E, Outlet, Reads
 from tidemill.binlog.drainer.pages import DrainerPages
 from tidemill.binlog.drainer.pulling import Puller
+from tidemill.binlog.drainer.rows.spill import Spill
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
-from tidemill.binlog.drainer.spill import Spill
 from tidemill.binlog.drainer.traced import traces_of
 from tidemill.binlog.merge import Merge
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState

@@ -17,9 +17,9 @@ from tidemill import tso
 from tidemill.binlog.blocks import Room
 from tidemill.binlog.drainer.destination import Reads, Waits
 from tidemill.binlog.drainer.drainer import Drainer
+from tidemill.binlog.drainer.rows.spill import Spill
 from tidemill.binlog.drainer.schemas import Schemas
 from tidemill.binlog.drainer.settings import DrainerSettings
-from tidemill.binlog.drainer.spill import Spill
 from tidemill.binlog.nodes import NodeEvent
 from tidemill.binlog.source.outlet import LogOutlet
 from tidemill.binlog.source.reading import LogEntry, LogReading

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.faults.disks import small_disk
-from tidemill.binlog.drainer import spill
-from tidemill.binlog.drainer.spill import Spill
+from tidemill.binlog.drainer.rows import spill
+from tidemill.binlog.drainer.rows.spill import Spill
 from tidemill.errors import DiskLow
 
 MIB = 1 << 20
@@ -43,3 +46,16 @@ def test_a_full_disk_is_told_and_takes_nothing(tmp_path: Path, monkeypatch: pyte
         held[:] = 1
         del held
         assert len(room(4 * MIB)) == 4 * MIB
+
+
+def test_a_file_system_that_cannot_reserve_room_gets_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "LEAST", MIB)
+
+    def refused(handle: int, mode: int, offset: int, size: int) -> int:
+        ctypes.set_errno(errno.EOPNOTSUPP)
+        return -1
+
+    monkeypatch.setattr(spill, "_libc", SimpleNamespace(fallocate=refused))
+    large = Spill(tmp_path)(MIB)
+    large[:] = 7
+    assert (mapped(tmp_path), list(tmp_path.iterdir())) == ([], [])

@@ -52,7 +52,7 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_binlog", "limits", "log", "blackhole", "mysql", "--rows", "100000" if quick else "400000"],
         ["bench.bench_binlog", "large", "--size-mib", "200" if quick else "2040"],
         ["bench.bench_lake", "delta", "iceberg", "--rows", "1000000" if quick else "10000000"],
-        ["bench.bench_feeds", *(["--feeds", "50", "--seconds", "10"] if quick else [])],
+        ["bench.bench_feeds", "idle", "busy", "create", *(["--feeds", "50", "--seconds", "10"] if quick else [])],
         ["bench.bench_takeover", *(["--rounds", "1", "--seconds", "10"] if quick else [])],
         ["bench.bench_start", *(["--seconds", "20", "--settled", "10"] if quick else [])],
         ["bench.bench_end_to_end", "catch-up", "--rows", rows],

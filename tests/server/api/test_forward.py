@@ -122,32 +122,40 @@ def test_a_path_stays_as_it_was_written() -> None:
     assert two.others.heard[0]["path"] == b"/api/v2/changefeeds/%2E%2E%2Fx%20y"
 
 
+def ask_for(two: Two, path: str, raw_path: bytes) -> None:
+    """Ask for a path that no client writes."""
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": raw_path,
+        "query_string": b"",
+        "headers": [(b"host", b"follower")],
+        "server": ("follower", 8300),
+        "scheme": "http",
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None: ...
+
+    asyncio.run(two.app(scope, receive, send))
+
+
 def test_a_path_cannot_name_another_host() -> None:
     """http://leader:8300%2Fapi/@elsewhere/ would be one of `elsewhere`."""
-    two, sent = Two(), []
-
-    async def ask() -> None:
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/api/@elsewhere/x",
-            "raw_path": b"%2Fapi/@elsewhere/x",
-            "query_string": b"",
-            "headers": [(b"host", b"follower")],
-            "server": ("follower", 8300),
-            "scheme": "http",
-        }
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await two.app(scope, receive, send)
-
-    asyncio.run(ask())
+    two = Two()
+    ask_for(two, "/api/@elsewhere/x", b"%2Fapi/@elsewhere/x")
     assert two.others.heard[0]["path"] == b"/api/%40elsewhere/x"
+
+
+@pytest.mark.parametrize("path", ["/api/v2/../../status", "/api/v2/./unsafe/metadata"])
+def test_a_path_with_dots_does_not_become_another_one_on_its_way(path: str) -> None:
+    """The leader would answer for a page that was not asked for; it answers such a path with 404 itself."""
+    two = Two()
+    ask_for(two, path, path.encode())
+    assert (len(two.own.heard), two.others.heard) == (1, [])
 
 
 def test_while_nobody_leads_the_answer_says_so() -> None:

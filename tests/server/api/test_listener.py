@@ -153,6 +153,22 @@ def test_a_head_that_does_not_come_ends_the_connection(sent: bytes, monkeypatch:
     assert told.count(b"HTTP/1.1 200") == (1 if b"\r\n\r\n" in sent else 0)
 
 
+@pytest.mark.parametrize("more", [b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding:\r\n chunked\r\n"], ids=["plain", "folded"])
+def test_a_request_that_has_two_lengths_hides_no_second_one(more: bytes) -> None:
+    hidden = b"GET /status HTTP/1.1\r\nHost: a\r\n\r\n"
+    length = f"Content-Length: {5 + len(hidden)}\r\n".encode()
+    with served(FakeService()) as address:
+        host, port = address.split(":")
+        told = b""
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            client.sendall(b"POST /api/v2/tso HTTP/1.1\r\nHost: a\r\n" + length + more + b"\r\n0\r\n\r\n" + hidden)
+            while data := client.recv(4096):
+                told += data
+    assert told.startswith(b"HTTP/1.1 400")
+    assert b"both Content-Length and Transfer-Encoding" in told
+    assert told.count(b"HTTP/1.1") == 1
+
+
 def send_on(client: socket.socket, chunk: bytes) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:

@@ -57,6 +57,11 @@ def is_own(path: str) -> bool:
     return not path.startswith("/api/") or any(path == own or path.startswith(f"{own}/") for own in _OWN)
 
 
+def has_dots(scope: Scope) -> bool:
+    """Return whether a path has a part such as `..` as it was written: a client would make another path of it, so it is not sent on."""
+    return any(part in (b".", b"..") for part in bytes(scope.get("raw_path") or b"").split(b"/"))
+
+
 class Forwarding:
     """The API as all servers serve it."""
 
@@ -65,7 +70,7 @@ class Forwarding:
         self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or is_own(scope["path"]) or self._leader.leads:
+        if scope["type"] != "http" or is_own(scope["path"]) or has_dots(scope) or self._leader.leads:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidemill.errors import ConfigError, cannot_listen
-from tidemill.server.api.errors import UNAUTHORIZED, Failure
+from tidemill.server.api.errors import INVALID, UNAUTHORIZED, Failure
 
 HEAD_S = 15.0
 """How long the head of a request may take, and what is left of a body after the answer."""
@@ -120,7 +120,8 @@ class _Protocol(H11Protocol):
             names = common_names(transport.get_extra_info("peercert") or {})
             if not set(names) & set(self.allowed_cn):
                 _log.warning("a client whose certificate has the common name %s is not allowed", ", ".join(names) or "none")
-                self.app = _Forbidden(", ".join(names) or "none")
+                said = f"the certificate's common name is not allowed: {', '.join(names) or 'none'}"
+                self.app = _Refused(Failure(403, UNAUTHORIZED, said))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -157,17 +158,31 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
 
-class _Forbidden:
-    """Answers 403."""
+class _Refused:
+    """Answers any request with a failure, and ends the connection."""
 
-    def __init__(self, names: str) -> None:
-        said = f"the certificate's common name is not allowed: {names}"
-        self._body = json.dumps(Failure(403, UNAUTHORIZED, said).body()).encode()
+    def __init__(self, said: Failure) -> None:
+        self._status, self._body = said.status, json.dumps(said.body()).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(self._body)).encode()), (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": 403, "headers": headers})
+        await send({"type": "http.response.start", "status": self._status, "headers": headers})
         await send({"type": "http.response.body", "body": self._body})
+
+
+class _OneLength:
+    """Refuses a request that says twice how long its body is, and ends its connection. A proxy in front may have read it otherwise: then
+    what it took for a body would be a request of its own here."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            said = Failure(400, INVALID, "the request has both Content-Length and Transfer-Encoding")
+            await _Refused(said)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class _Server(uvicorn.Server):
@@ -205,7 +220,7 @@ class Listener:
         context = self._certificates.context()
         listening = _bound(address, flag)
         config = uvicorn.Config(
-            self._app,
+            _OneLength(self._app),
             http=type("_Protocol", (_Protocol,), {"allowed_cn": self._certificates.allowed_cn}),
             ws="none",
             lifespan="off",

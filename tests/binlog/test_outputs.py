@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,20 @@ def test_filters_take_first_and_leave_out_then_without_regard_to_case() -> None:
     ]
     with pytest.raises(ConfigError, match=r"~\("):
         Filter("~(", (), (), ())
+
+
+def test_a_record_in_parts_is_that_of_its_payload_and_leaves_nothing_where_a_part_fails(tmp_path: Path) -> None:
+    files = RecordFiles(tmp_path)
+    files.append(b"one")
+
+    def broken() -> Iterator[bytes]:
+        yield b"some of it"
+        raise MalformedMessage("a row cannot be read")
+
+    with pytest.raises(MalformedMessage, match="a row"):
+        files.append_in_parts(1000, broken())
+    files.append_in_parts(12, (b"in ", memoryview(b"three "), b"..."))
+    files.append(b"two")
+    files.close()
+    (path,) = files.paths
+    assert path.read_bytes() == frame(b"one") + frame(b"in three ...") + frame(b"two")

@@ -126,7 +126,8 @@ class Forms:
 
         if settings.db_type in DATABASES:
             return BatchReading(schemas, way_of, left_out, row_by_row, room=room)
-        return BatchReading(schemas, way_of, left_out, row_by_row, is_written_whole, in_order=True, room=room)
+        in_pieces = settings.db_type == "file"
+        return BatchReading(schemas, way_of, left_out, row_by_row, is_written_whole, in_order=True, in_pieces=in_pieces, room=room)
 
 
 _READ_OTHERWISE = ("sql_mode", "names", "character_set", "collation")

@@ -17,6 +17,7 @@ from tidemill.binlog.drainer.mysql import MysqlOutlet
 from tidemill.binlog.drainer.picking.picking import Picking
 from tidemill.binlog.drainer.records.files import RecordFiles
 from tidemill.binlog.drainer.records.relay import RelayLog
+from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.rows.messages import Form, MessageEncoding
 from tidemill.binlog.drainer.rows.reading import Delivered, Rows
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
@@ -125,7 +126,10 @@ class FileOutlet:
 
     def write_rows(self, rows: Rows) -> None:
         """Append each transaction as a record."""
-        self._files.append(*self._encoding.payloads(rows))
+        if isinstance(rows.batches, Pieces):
+            self._files.append_in_parts(*self._encoding.in_parts(rows, rows.batches))
+        else:
+            self._files.append(*self._encoding.payloads(rows))
 
     def flush(self) -> None:
         """Sync the file."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import crc32c
 
@@ -18,7 +18,17 @@ _CRC = struct.Struct("<I")
 
 def frame(payload: bytes) -> bytes:
     """Return the record of a payload."""
-    return _HEAD.pack(MAGIC, len(payload)) + payload + _CRC.pack(crc32c.crc32c(payload))
+    return b"".join(framed(len(payload), (payload,)))
+
+
+def framed(size: int, parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Yield the record of a payload of `size` bytes that comes in parts."""
+    yield _HEAD.pack(MAGIC, size)
+    crc = 0
+    for part in parts:
+        crc = crc32c.crc32c(part, crc)
+        yield part
+    yield _CRC.pack(crc)
 
 
 def payloads(data: bytes, name: str) -> Iterator[bytes]:

@@ -19,6 +19,8 @@ from tests.support.binlog.sample_rows import EXAMPLE_A, TEST
 from tidemill.binlog.drainer import entries
 from tidemill.binlog.drainer.destination import Forms
 from tidemill.binlog.drainer.entries import Reading
+from tidemill.binlog.drainer.rows import batching
+from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.rows.messages import Form, MessageEncoding, is_written_whole
 from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.schemas import Schemas
@@ -45,7 +47,12 @@ async def batched(schemas: Schemas, binlogs: list[Binlog], form: Form, zone: tzi
     while len(rest):
         read = await reading.read(rest)
         for entry in read.entries:
-            made = list(encoding.payloads(entry)) if isinstance(entry, Rows) else [ENCODERS[form](entry, zone)]
+            if isinstance(entry, Rows) and isinstance(entry.batches, Pieces):
+                size, parts = encoding.in_parts(entry, entry.batches)
+                made = [b"".join(map(bytes, parts))]
+                assert size == len(made[0])
+            else:
+                made = list(encoding.payloads(entry)) if isinstance(entry, Rows) else [ENCODERS[form](entry, zone)]
             fast += len(made) if isinstance(entry, Rows) else 0
             found += made
         rest = rest.part(read.count)
@@ -67,6 +74,19 @@ def test_of_all_recorded_transactions(form: Form, zone: tzinfo) -> None:
     assert found == asyncio.run(one_by_one(RecordedSchemas(jobs), binlogs, form, zone))
     assert encoding.slow_rows == 0
     assert fast > 150
+
+
+def test_a_large_transaction_for_a_file_is_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for constant, size in (("LARGE_BYTES", 0), ("PIECE_ROWS", 3)):
+        monkeypatch.setattr(batching, constant, size)
+    rng = random.Random(8)
+    tables = [with_wide_bits(table) for table in random_tables(rng, 6)]
+    fast = 0
+    for binlog in (one for one in random_transactions(rng, tables, 60) if has_each_table_once(one)):
+        found, _, count = asyncio.run(batched(GivenSchemas(tables), [binlog], Form.FILE, UTC))
+        assert found == asyncio.run(one_by_one(GivenSchemas(tables), [binlog], Form.FILE, UTC))
+        fast += count
+    assert fast > 20
 
 
 @pytest.mark.parametrize("form", Form)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
-from tidemill.binlog.outputs.frames import frame, whole_size
+from tidemill.binlog.outputs.frames import frame, framed, whole_size
 
 FULL = 512 << 20
 NAME = re.compile(r"binlog-(\d{16})-\d{14}")
+
+
+def _whole_size(file: BinaryIO) -> int:
+    """Return the size of a file's whole records. It may be far larger than memory."""
+    try:
+        with closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as data:
+            return whole_size(data)
+    except ValueError:  # it is empty
+        return 0
 
 
 class RecordFiles:
@@ -31,7 +43,8 @@ class RecordFiles:
             self._continue(folder / names[-1])
 
     def _continue(self, path: Path) -> None:
-        whole = whole_size(path.read_bytes())
+        with path.open("rb") as file:
+            whole = _whole_size(file)
         self._file = path.open("r+b", buffering=0)
         self._file.truncate(whole)
         self._file.seek(whole)
@@ -44,10 +57,29 @@ class RecordFiles:
     def append(self, *payloads: bytes) -> None:
         """Append records, those of a file at once."""
         for records in self._by_file(payloads):
-            assert self._file is not None
-            rest = memoryview(records)
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            self._write(records)
+
+    def append_in_parts(self, size: int, parts: Iterable[bytes | memoryview]) -> None:
+        """Append one record, whose payload of `size` bytes comes in parts. Where that fails, nothing of it stays. Raises what `parts`
+        raises."""
+        if self._file is None or self._file.tell() >= self._full:
+            self.sync()
+            self._next()
+        assert self._file is not None
+        begin = self._file.tell()
+        try:
+            for part in framed(size, parts):
+                self._write(part)
+        except BaseException:
+            self._file.truncate(begin)
+            self._file.seek(begin)
+            raise
+
+    def _write(self, data: bytes | memoryview) -> None:
+        assert self._file is not None
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def _by_file(self, payloads: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the records that go into one file, once that is open. The first record that finds a file full goes into the next one."""

@@ -14,6 +14,7 @@ from enum import Enum
 import numpy as np
 
 from tidemill.binlog.blocks import Array
+from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.rows.views import UsedTables, described
 from tidemill.binlog.messages import MutationType
@@ -77,14 +78,40 @@ class MessageEncoding:
 
     def payloads(self, rows: Rows) -> Iterator[bytes]:
         """Yield the messages of transactions, in order. Raises MalformedRow."""
-        if self._used.take(rows.batches, rows.tables):
-            self._made = None
-        if self._made is None:
-            self._made = _Made(self._used.versions, self._form, self._zone)
-        made = self._made
+        made = self._made_of(self._used.take(rows.batches, rows.tables))
         raw = described(rows.batches, self._used.places)
         ends = made.encode(raw)
         yield from self._whole(made, raw, ends)
+        self._end(made)
+
+    def in_parts(self, rows: Rows, pieces: Pieces) -> tuple[int, Iterator[bytes | memoryview]]:
+        """Return the size of a large transaction's message for a file, and its parts, each until the next one is asked for. Raises
+        MalformedRow, also while they are made. Its rows are encoded twice: the size stands before them."""
+        made = self._made_of(self._used.add(sorted(pieces.table_ids), rows.tables))
+        size = sum(len(part) for part in self._parts(made, pieces))
+        made.slow_rows = 0
+        head = b"".join((_DML, encode_uvarint(rows.commit_ts), _DATA, encode_uvarint(size)))
+
+        def parts() -> Iterator[bytes | memoryview]:
+            yield head
+            yield from self._parts(made, pieces)
+            self._end(made)
+
+        return len(head) + size, parts()
+
+    def _parts(self, made: _Made, pieces: Pieces) -> Iterator[memoryview]:
+        for batch in pieces:
+            ends = made.encode(described((batch,), self._used.places))
+            yield memoryview(made.out.array.data)[: int(ends[-1])]
+
+    def _made_of(self, is_changed: bool) -> _Made:
+        """Return what was made of the tables in use. `is_changed`: they have changed."""
+        if is_changed or self._made is None:
+            self._made = _Made(self._used.versions, self._form, self._zone)
+        return self._made
+
+    def _end(self, made: _Made) -> None:
+        """Count what the reference made, and give much room back."""
         self.slow_rows += made.slow_rows
         made.slow_rows = 0
         if made.out.size > KEPT_BYTES:

@@ -51,7 +51,7 @@ class Rows:
     """RAW_CHANGE batches of whole transactions, in commit order. `commit_ts`: of the last one. `tables`: by table id in the batches.
 
     For a database the changes of a transaction are in the order of RAW_CHANGE; for messages in that of its statements. A large transaction
-    for a database comes alone, in `Pieces`.
+    comes alone, in `Pieces`, but not for Kafka.
     """
 
     commit_ts: int
@@ -80,15 +80,16 @@ def is_told_apart(info: TableInfo) -> bool:
 class BatchReading:
     """`way_of`: how the rows of a table are read, by its schema and name. `left_out`: commit ts of transactions that are not delivered.
     `row_by_row` reads what batches do not have, and DDLs. `in_batches`: whether batches have what is needed of a table. `in_order`: every
-    change, in the order of the statements. `room`: memory for a large transaction."""
+    change, in the order of the statements. `in_pieces`: a large transaction comes in `Pieces`. `room`: memory for a large transaction."""
 
     def __init__(
         self, schemas: Schemas, way_of: Callable[[str, str], Way], left_out: frozenset[int], row_by_row: Reading,
-        in_batches: Callable[[TableInfo], bool] = is_told_apart, *, in_order: bool = False, room: Room = plain_memory,
+        in_batches: Callable[[TableInfo], bool] = is_told_apart, *, in_order: bool = False, in_pieces: bool = True,
+        room: Room = plain_memory,
     ) -> None:  # fmt: skip
         self._schemas, self._way_of, self._row_by_row, self._in_batches = schemas, way_of, row_by_row, in_batches
         self._left_out = np.array(sorted(left_out), np.int64)
-        self._known, self._batcher = KnownTables(), Batcher(in_order=in_order, in_pieces=not in_order, room=room)
+        self._known, self._batcher = KnownTables(), Batcher(in_order=in_order, in_pieces=in_pieces, room=room)
         self._versions: dict[int, TableVersion] = {}
 
     async def read(self, binlogs: Binlogs) -> Delivery[Delivered]:

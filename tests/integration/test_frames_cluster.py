@@ -39,7 +39,8 @@ ROWS = 400
 @pytest.fixture
 def log(tmp_path: Path, s3_server: str) -> str:
     """A log on an object store: orders that are inserted, changed and deleted."""
-    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    sql = SqlLog()
+    sql.run("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
     for first in range(0, ROWS, 20):
         sql.run(f"INSERT INTO t VALUES {', '.join(f'({i}, {i})' for i in range(first, first + 20))}")
     sql.run("UPDATE t SET n = n + 1 WHERE id < 50", "DELETE FROM t WHERE id >= 350")
@@ -93,7 +94,7 @@ def test_frames_lakes_and_views(spark: Any, cluster: Standalone, log: str, tmp_p
     create(views, "total", log, "SELECT count(*) c, sum(n) s FROM app.t", f"delta://{tmp_path}/view")
     with View(views, "total") as view:
         view.catch_up()
-        (row,) = as_of(spark, str(tmp_path / "view"))["total"].collect()
+        (row,) = as_of(spark, str(tmp_path / "view"))["views.total"].collect()
         assert (row.c, row.s) == (350, sum(one["n"] for one in truth))
 
 

@@ -83,6 +83,17 @@ def test_a_named_log_that_another_capture_writes(folder: Path, tmp_path: Path) -
         Stream(log, pd=other.pd_address, tables="app.*")
 
 
+def test_the_rows_of_the_table_come_first(folder: Path) -> None:
+    with PlaygroundThread(9) as cluster:
+        cluster.execute(f"{TABLE}; INSERT INTO app.t VALUES (1, 1), (2, 2)")
+        given = {"pd": cluster.pd_address, "table": "app.t", "initialSnapshot": "true"}
+        assert ids(read("", **given)) == [1, 2], "a batch waits for them"
+        stream = Stream("", **given)
+        assert ids(next_batch(stream)) == [1, 2]
+        cluster.execute("DELETE FROM app.t WHERE id = 1")
+        assert [(row["id"], row["_change_type"]) for row in next_batch(stream)] == [(1, "delete")]
+
+
 def _begun(capture: Capture) -> tuple[Capture, Any]:
     return capture, capture.run()
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tidemill.changelog import initial_load
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import ClusterMismatch, ConfigError, LogUnavailable, TidemillError, made, redact
 from tidemill.process.children import SAFE_PATH, python
@@ -113,6 +114,19 @@ class QueryCapture:
             time.sleep(POLL_S)
             before, at = at, reader.resolved_ts()
             moved = time.monotonic() if at > before else moved
+
+    def loaded(self, reader: LogReader) -> None:
+        """Return when the rows with which the log begins are there, if it begins with such. Raises the error that ended the capture."""
+        plan, told = initial_load.read_plan(reader.storage, reader.start_ts), time.monotonic()
+        while plan is not None and not initial_load.is_complete(reader.storage, plan.ts):
+            missing = initial_load.missing(reader.storage, plan)
+            if not missing:
+                return
+            self.check()
+            if time.monotonic() - told > TELL_S:
+                told = time.monotonic()
+                _log.warning("waiting for the tables as of %s: %d parts are still to be read", describe(plan.ts), len(missing))
+            time.sleep(POLL_S)
 
     def _lives(self) -> bool:
         return (self._owner is not None and self._owner.poll() is None) or is_owned(self._place)

@@ -101,6 +101,8 @@ class BatchReader(DataSourceReader):
         """One for each slice of the log."""
         planner = Planner(self._options)
         to_ts = planner.last_ts()
+        if planner.capture is not None and self._options.initial_snapshot:
+            planner.capture.loaded(planner.reader)
         from_ts, pushed = planner.first_ts(), self._pushed
         frame = frame_of(planner, self._schema, to_ts)
         begin = from_ts if pushed.from_ts is None else max(from_ts, pushed.from_ts)

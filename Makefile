@@ -74,9 +74,10 @@ soak: setup
 recordings: setup
 	MATERIAL=$(abspath $(MATERIAL)) $(PYTHON) -m pytest tests/capture/test_recordings.py -k large
 
-# Groups of a capture, and deliveries, on a Spark cluster of this machine, whose executors and workers are killed, frozen and cut off
+# Groups of a capture, deliveries and DataFrames, on a Spark cluster of this machine, whose executors and workers are killed, frozen and cut off
 cluster: setup
-	@CLUSTER=1 $(PYTHON) -m pytest tests/integration/test_groups_spark.py tests/integration/test_delivery_cluster.py -x -s
+	@CLUSTER=1 $(PYTHON) -m pytest tests/integration/test_groups_spark.py tests/integration/test_delivery_cluster.py \
+		tests/integration/test_frames_cluster.py -x -s
 
 # A Kafka that is away for ten minutes under a run
 outage: setup

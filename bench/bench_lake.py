@@ -2,13 +2,17 @@
 
     python -m bench.bench_lake delta iceberg --rows 2000000 --changed 100000
 
+    python -m bench.bench_lake delta --rows 2000000 --merge
+
 `clustered`: the newest keys, a tenth of them new. `spread`: keys at random over the table. A tenth of the changes are deletes. CPU is
-user + system of this process, with the library's threads. How many data files are written again is told too.
+user + system of this process, with the library's threads. How many data files are written again is told too. `--merge`: delta-spark's
+MERGE of the same changes into a copy of the same table, in the same run; its CPU is that of Java, after a MERGE that warms it up.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tidemill.config.lake import LakeOptions
 from tidemill.sinks.base import no_fence_check
@@ -55,8 +60,8 @@ def stamp(ts: int) -> Stamp:
     return Stamp("bench", ts, 1, no_fence_check)
 
 
-def measure(name: str, rows: int, changed: int, folder: Path) -> None:
-    """Load a table, then merge changes of both kinds."""
+def measure(name: str, rows: int, changed: int, folder: Path, *, merge: bool = False) -> None:
+    """Load a table, then merge changes of both kinds. `merge`: then delta-spark does the same."""
     tables: Tables
     if name == "delta":
         tables = DeltaTables(str(folder), LocalStore(folder), None, FILE_BYTES)
@@ -68,13 +73,15 @@ def measure(name: str, rows: int, changed: int, folder: Path) -> None:
     tables.shape(place, TABLE, stamp(1))
     for at in range(0, rows, LOADED):
         tables.append(place, TABLE, rows_of(np.arange(at, min(rows, at + LOADED))), stamp(2 + at))
+    if merge:
+        shutil.copytree(folder, folder.with_name("copy"), dirs_exist_ok=True)
     random = np.random.default_rng(1)
     kinds = {
         "clustered": np.arange(rows - changed * 9 // 10, rows + changed // 10),
         "spread": np.sort(random.choice(rows, changed, replace=False)),
     }
     for ts, (kind, ids) in enumerate(kinds.items(), start=rows + 10):
-        changes = rows_of(ids).append_column(OP, pa.array((ids % 10 == 0).astype(np.int8)))
+        changes = changes_of(ids)
         before = tables.files(tables.version("shop", "items", 1, place))
         cpu, wall = time.process_time(), time.perf_counter()
         tables.merge(place, TABLE, changes, stamp(ts))
@@ -86,6 +93,41 @@ def measure(name: str, rows: int, changed: int, folder: Path) -> None:
             f"{len(replaced)} of {len(before.paths)} files written again",
             flush=True,
         )
+    if merge:
+        by_spark({kind: changes_of(ids) for kind, ids in kinds.items()}, folder.with_name("copy") / place, folder.parent)
+
+
+def changes_of(ids: npt.NDArray[np.int64]) -> pa.Table:
+    """Rows with these keys, a tenth of them deleted."""
+    return rows_of(ids).append_column(OP, pa.array((ids % 10 == 0).astype(np.int8)))
+
+
+def by_spark(kinds: dict[str, pa.Table], table: Path, folder: Path) -> None:
+    """delta-spark's MERGE of the changes into a table."""
+    from bench.processes import Cpu
+    from bench.spark_jars import spark_jars
+    from tidemill.spark.session import start_session
+
+    extra = {
+        "spark.jars": spark_jars(),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    spark = start_session(folder / "spark.log", master="local[2]", extra=extra, defaults={"spark.driver.memory": "4g"})
+    first = next(iter(kinds.values()))
+    for kind, changes in {"warm-up": first.slice(0, 1000), **kinds}.items():
+        file = folder / f"{kind}.parquet"
+        pq.write_table(changes, file)
+        spark.read.parquet(str(file)).createOrReplaceTempView("changes")
+        begin, wall = Cpu.now(), time.perf_counter()
+        spark.sql(
+            f"MERGE INTO delta.`{table}` t USING changes s ON t.id = s.id WHEN MATCHED AND s.{OP} = 1 THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in FIELDS.names)} "
+            f"WHEN NOT MATCHED AND s.{OP} = 0 THEN INSERT ({', '.join(FIELDS.names)}) VALUES ({', '.join(f's.{n}' for n in FIELDS.names)})"
+        )
+        cpu, wall = Cpu.now().since(begin).total, time.perf_counter() - wall
+        print(f"MERGE    {kind:10} {len(changes) / cpu:10,.0f} changed rows per CPU s   {cpu:.2f} CPU s, {wall:.2f} s", flush=True)
+    spark.stop()
 
 
 def main() -> None:
@@ -93,10 +135,11 @@ def main() -> None:
     parser.add_argument("formats", nargs="+", choices=("delta", "iceberg"))
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--changed", type=int, default=100_000)
+    parser.add_argument("--merge", action="store_true", help="delta-spark's MERGE of the same changes beside Delta")
     args = parser.parse_args()
     for name in args.formats:
         with tempfile.TemporaryDirectory() as folder:
-            measure(name, args.rows, args.changed, Path(folder))
+            measure(name, args.rows, args.changed, Path(folder, "table"), merge=args.merge and name == "delta")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,9 @@ def test_another_missing_module_stays_what_it_is() -> None:
 def test_a_verb_without_its_extra_ends_with_one_error() -> None:
     """No traceback; what does not need it still starts."""
     hidden = "import sys; sys.modules.update(dict.fromkeys(['pymysql', 'confluent_kafka', 'greenlet', 'etcd3aio', 'httpx']))"
-    others = "import tidemill.changefeed.runner, tidemill.cli.changefeeds.run, tidemill.cli.main"
+    others = (
+        "import tidemill.changefeed.runner, tidemill.cli.changefeeds.run, tidemill.cli.main; from tidemill.functions import apply_changes"
+    )
     tail = f"{others}; tidemill.cli.main.main(['playground', '--listen', '127.0.0.1:0'])"
     done = subprocess.run([sys.executable, "-c", f"{hidden}; {tail}"], capture_output=True, text=True)
     assert done.returncode == 1

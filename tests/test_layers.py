@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     ),
     (("config", False),),
     (("capture", True), ("registry", True), ("canal.client", True)),
-    (("sinks", True), ("binlog.registry", True)),
+    (("sinks", True), ("binlog.registry", True), ("spark.cluster", True)),
     (("delivery", True), ("binlog.pump", True), ("binlog.client", True), ("binlog.ctl", True)),
     (("consumer", True), ("binlog.drainer", True), ("canal", True), ("canal.conversation", False), ("spark.source", True)),
     (("spark.table", True),),
@@ -157,12 +157,13 @@ def test_no_import_goes_up() -> None:
 
 
 def test_nothing_behind_the_log_knows_its_source() -> None:
-    """A log of another source has the same files: what delivers them imports nothing of the capture. `spark.table` reads no log."""
+    """A log of another source has the same files: what delivers them imports nothing of the capture. `spark.table` reads no log, and
+    `spark.cluster` starts what writes one."""
     behind = ("delivery", "sinks", "consumer", "spark", "verify")
     wrong = [
         f"{m} imports {o}"
         for m in modules()
-        if room_of(m).split(".")[0] in behind and room_of(m) != "spark.table"
+        if room_of(m).split(".")[0] in behind and room_of(m) not in ("spark.table", "spark.cluster")
         for o in ours(m)
         if room_of(o).startswith("capture")
     ]

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
+from tests.support.spark.packed import packed
 from tidemill.errors import ConfigError
 from tidemill.kernels.cache import cache_root
 
@@ -16,10 +18,15 @@ ROOT = Path(__file__).parents[2]
 TOLD = "compiling kernels into"
 
 
-def imported(cache: Path) -> str:
-    """Import a module with a small kernel in a process that has not set up its log; returns what it printed on stderr."""
-    command = [sys.executable, "-c", "import tidemill.kernels.decode.split"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "TIDEMILL_KERNEL_CACHE": str(cache)})
+def imported(cache: Path, archive: Path | None = None) -> str:
+    """Import a module with a small kernel in a process that has not set up its log; returns what it printed on stderr. `archive`: where
+    the package lies; the process sees no other."""
+    command = [sys.executable, *(["-S"] if archive else []), "-c", "import tidemill.kernels.decode.split"]
+    environment = {**os.environ, "TIDEMILL_KERNEL_CACHE": str(cache)}
+    if archive is not None:
+        environment["PYTHONPATH"] = os.pathsep.join([str(archive), str(Path(numba.__file__).parents[1])])
+    folder = ROOT if archive is None else archive.parent
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -31,6 +38,16 @@ def test_compiling_is_said_once(tmp_path: Path) -> None:
     assert first.count(TOLD) == 1
     assert str(tmp_path) in first
     assert TOLD not in imported(tmp_path)
+
+
+@pytest.mark.slow
+def test_kernels_of_an_archive_are_kept_wherever_it_lies(tmp_path: Path) -> None:
+    """Spark gives what `spark.submit.pyFiles` sends another folder in each application."""
+    (tmp_path / "a").mkdir()
+    first = packed(tmp_path / "a" / "tidemill.zip")
+    assert imported(tmp_path / "cache", first).count(TOLD) == 1
+    second = first.rename(tmp_path / "tidemill.zip")
+    assert TOLD not in imported(tmp_path / "cache", second)
 
 
 class TestPlace:

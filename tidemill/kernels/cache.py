@@ -12,23 +12,26 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core import event
 
-from tidemill import records
 from tidemill.errors import ConfigError
-from tidemill.protocols.common import gotext
 
-_OUTSIDE = (Path(str(records.__file__)), Path(str(gotext.__file__)), Path(str(gotext.__file__)).with_name("printable_runes.txt"))
+_OUTSIDE = ("records.py", "protocols/common/gotext.py", "protocols/common/printable_runes.txt")
 """Files outside this package whose constants kernels use."""
 
 PLACE = "TIDEMILL_KERNEL_CACHE"
 """Environment variable with the folder of the caches."""
+
+LOCATORS = "tidemill.kernels.archived.ArchivedSources,UserProvidedCacheLocator,ZipCacheLocator"
+"""Where numba looks for a kernel's cache, if Tidemill lies in an archive."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,14 +92,25 @@ def _usable(folder: Path, *, private: bool = False) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
+def _modules(folder: Traversable, name: str) -> Iterator[str]:
+    """The modules below a folder of the package, which may lie in an archive."""
+    for one in folder.iterdir():
+        if one.is_dir():
+            yield from _modules(one, f"{name}/{one.name}")
+        elif one.name.endswith(".py"):
+            yield f"{name}/{one.name}"
+
+
 @functools.cache
 def use_cache() -> Path:
     """Make numba's cache the folder of the present kernels, and return it. Raises ConfigError."""
-    here = Path(__file__).parent
+    package = files("tidemill")
     digest = hashlib.sha256()
-    for source in (*sorted(here.rglob("*.py")), *_OUTSIDE):
-        digest.update(source.relative_to(here.parent).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
+    for name in sorted([*_modules(package.joinpath("kernels"), "kernels"), *_OUTSIDE]):
+        digest.update(name.encode() + b"\0" + package.joinpath(name).read_bytes() + b"\0")
     folder = cache_root(os.environ, Path.home) / f"{numba.__version__}-{digest.hexdigest()[:16]}"
     numba.config.CACHE_DIR = str(folder)
+    if not isinstance(package, Path):  # in an archive
+        numba.config.CACHE_LOCATOR_CLASSES = LOCATORS
     event.register("numba:compile", Compiling(folder))
     return folder

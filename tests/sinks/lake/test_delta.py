@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.support.changelog.logs import Change
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import (
     Killed,
@@ -23,12 +24,14 @@ from tests.support.lake.lakes import (
     version_of,
 )
 from tests.support.lake.read_delta import log_of, rows_of
-from tidemill.errors import SinkError, SinkUnavailable
+from tests.support.schema.histories import RUNNING, named
+from tests.support.schema.schemas import put_job
+from tidemill.errors import SchemaError, SinkError, SinkUnavailable
 from tidemill.sinks.base import no_fence_check
 from tidemill.sinks.lake.base import Stamp
 from tidemill.sinks.lake.control import LakeControl
 from tidemill.sinks.lake.delta import DeltaTables
-from tidemill.sinks.lake.manifest import HEAD, times
+from tidemill.sinks.lake.manifest import HEAD, read_head, times
 from tidemill.sinks.lake.shapes import OP, lake_table
 from tidemill.sinks.storage.store import LocalStore
 from tidemill.tidb.schema.codes import Action
@@ -135,6 +138,23 @@ def test_what_no_change_describes_is_refused() -> None:
     with pytest.raises(SinkError, match="rows become those of an earlier time") as refused:
         LakeControl(history=False).ddl_message(event)
     assert "event filter" in refused.value.hint
+
+
+def test_flashback_cluster_leaves_the_lake_whole_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    sql.run("INSERT INTO t VALUES (1, 1)", "UPDATE t SET a = 2")
+    lake = tmp_path / "lake"
+    deliver(sql.write(tmp_path / "log"), f"delta://{lake}")
+    before = read_head(LocalStore(lake))
+    at = sql.run("INSERT INTO t VALUES (2, 2)")
+    job = named(1 << 30, Action.FLASHBACK_CLUSTER, RUNNING, "FLASHBACK CLUSTER TO TIMESTAMP '2026-01-01'", schema_state=2)
+    real = SqlLog._schema
+    monkeypatch.setattr(SqlLog, "_schema", lambda self, start, end: [*real(self, start, end), Change(*put_job(at, at, job), None)])
+    with pytest.raises(SchemaError, match=r"(?s)FLASHBACK CLUSTER \(DDL job .*start a new log and changefeed after it"):
+        resume(sql.write(tmp_path / "log"), f"delta://{lake}")
+    assert read_head(LocalStore(lake)).resolved_ts == before.resolved_ts
+    assert_newest_equal(lake, sql)
+    assert rows_of(lake / "app/t") == [{"id": 1, "a": 2}]
 
 
 def test_a_key_that_the_lakes_type_cannot_have_is_named(tmp_path: Path) -> None:

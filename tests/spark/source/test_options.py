@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import ConfigError
+from tidemill.spark.cluster.connection import Cluster
 from tidemill.spark.source.options import EARLIEST, LATEST, Kind, Policy, parse_options
 from tidemill.tidb.columns.forms import TimeAs
 from tidemill.tso import compose
@@ -34,13 +35,15 @@ def test_where_it_starts() -> None:
     assert moment.start == compose(1_795_226_400_000) - 1, "changes of that millisecond are read"
     assert parse_options({"log": "/l", "tables": '["a.x", "a.y,z"]'.replace(",z", "z")}).rules == ("a.x", "a.yz")
     assert parse_options({"log": "/l", "rawChanges": "true"}).kind is Kind.RAW
+    cluster = parse_options({"pd": "a:1, b:2", "table": "`a.b`.`c``d`"})
+    assert (cluster.log, cluster.cluster, cluster.capture_rules) == ("", Cluster(("a:1", "b:2")), ("`a.b`.`c``d`",))
 
 
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
         ({"tabel": "a.b"}, r"no option 'tabel'\n +Did you mean table\?"),
-        ({"zzz": "a.b"}, r"no option 'zzz'\n +There are log, logFile, table"),
+        ({"zzz": "a.b"}, r"no option 'zzz'\n +There are log, logFile, pd, ca, cert, key, table"),
         ({"table": "a.b", "Table_": "a.b"}, "option table is given twice"),
         ({"table": "ab"}, "'ab' is not a table"),
         ({"table": "a.b", "tables": "a.*"}, "exclude each other"),
@@ -53,7 +56,9 @@ def test_where_it_starts() -> None:
         ({"table": "a.b", "strict": "yes"}, "option strict: 'yes' is neither true nor false"),
         ({"table": "a.b", "timeAs": "long"}, "option timeAs: 'long' is not one of string, interval"),
         ({"table": "a.b", "maxRowsPerTrigger": "many"}, "option maxRowsPerTrigger: 'many' is not a number above 0"),
-        ({"table": "a.b", "logFile": "/no/such"}, "log and logFile"),
+        ({"table": "a.b", "logFile": "/no/such"}, "log and logFile exclude each other"),
+        ({"table": "a.b", "ca": "/ca.pem"}, "option ca is for TLS to a cluster"),
+        ({"table": "a.b", "pd": "http://pd:1", "ca": "/ca.pem"}, "http://"),
     ],
 )
 def test_faults(given: dict[str, str], fault: str) -> None:
@@ -62,7 +67,7 @@ def test_faults(given: dict[str, str], fault: str) -> None:
 
 
 def test_a_log_is_needed() -> None:
-    with pytest.raises(ConfigError, match="log and logFile"):
+    with pytest.raises(ConfigError, match="log, logFile and pd"):
         parse_options({"table": "a.b"})
     with pytest.raises(ConfigError, match="logFile: /no/such cannot be read"):
         parse_options({"table": "a.b", "logFile": "/no/such"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -85,9 +86,15 @@ def test_a_stream_and_its_restart(spark: Any, made: tuple[SqlLog, Path], tmp_pat
         query = frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
         query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
+        shown.extend(p["sources"][0] for p in query.recentProgress if p["numInputRows"])
         return [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
 
+    shown: list[dict[str, Any]] = []
     assert patiently(go) == [2, 3]
+    first, last = (json.loads(one["latestOffset"]) if isinstance(one["latestOffset"], str) else one["latestOffset"] for one in shown[:2])
+    assert first["ts"] == last["ts"], "the log's resolved ts"
+    assert sorted(first) == ["batchBytes", "lagMs", "ts"]
+    assert first["batchBytes"] > 0
     sql.run("INSERT INTO t (id) VALUES (3)")
     sql.write(folder, partitions=2)
     assert patiently(go) == [1]
@@ -96,6 +103,19 @@ def test_a_stream_and_its_restart(spark: Any, made: tuple[SqlLog, Path], tmp_pat
     sql.write(folder, partitions=2)
     with pytest.raises(StreamingQueryException, match=r"(?s)columns of app\.t are others.*ADD COLUMN.*schemaTs=latest"):
         patiently(go)
+
+
+def test_json_as_variant(spark: Any, tmp_path: Path) -> None:
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, doc JSON)")
+    sql.run("""INSERT INTO t VALUES (1, '{"a": {"b": [1, 2.5, "x"]}, "n": 18446744073709551615}'), (2, NULL)""")
+    log = sql.write(tmp_path / "log")
+    rows = reader(spark.read, log).load().withColumn("doc", F.parse_json("doc"))
+    assert rows.schema["doc"].dataType.simpleString() == "variant"
+    found = rows.selectExpr("variant_get(doc, '$.a.b[1]', 'double') x", "variant_get(doc, '$.n', 'decimal(20,0)') n", "id").orderBy("id")
+    assert [tuple(row) for row in found.collect()] == [(2.5, Decimal((1 << 64) - 1), 1), (None, None, 2)]
+    changes = spark.read.format("tidemill").option("log", log).option("tables", "app.*").load().withColumn("after", F.parse_json("after"))
+    inside = changes.select(F.variant_get("after", "$.id", "int").alias("id"), F.variant_get("after", "$.doc", "string").alias("doc"))
+    assert sorted(row.id for row in inside.collect()) == [1, 2]
 
 
 def test_changes_applied_to_a_table(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ Row = dict[str, Any]
 
 
 def source(log: str, **options: str) -> TidemillSource:
-    return TidemillSource(CaseInsensitiveDict({"log": log, **options}))
+    """The format's source; an empty `log` leaves the option out."""
+    given: Any = CaseInsensitiveDict({"log": log, **options} if log else options)
+    return TidemillSource(given)
 
 
 def rows_of(batches: Iterator[pa.RecordBatch], schema: StructType) -> list[Row]:

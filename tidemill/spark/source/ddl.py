@@ -99,6 +99,8 @@ class DdlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._planner.reader.schema_head()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        if self._planner.capture is not None:
+            self._planner.capture.check()
         ends = (self._planner.reader.schema_head(), self._target, self._options.end)
         end = min(one for one in ends if one is not None)
         return {"ts": end} if end > start["ts"] and ddls(self._planner, start["ts"], end) else start

@@ -13,6 +13,8 @@ from typing import TypeVar
 from tidemill.errors import ConfigError, TidemillError
 from tidemill.rules.names import nearest
 from tidemill.rules.table_filter import TableFilter
+from tidemill.spark.cluster.connection import NAMES as CLUSTER
+from tidemill.spark.cluster.connection import Cluster, cluster_of
 from tidemill.tidb.columns.forms import TimeAs
 from tidemill.tso import LOGICAL_BITS, parse
 
@@ -33,8 +35,10 @@ class Kind(enum.Enum):
     RAW = enum.auto()  # a change as the log has it
 
 
+_PLACES = ("log", "logFile", *CLUSTER)
 NAMES = (
-    *("log", "logFile", "table", "tables", "rawChanges"),
+    *_PLACES,
+    *("table", "tables", "rawChanges"),
     *("startingTs", "startingTimestamp", "endingTs", "endingTimestamp", "initialSnapshot"),
     *("columns", "strict", "timeAs", "schemaTs", "schemaChangePolicy"),
     *("maxBytesPerTrigger", "maxRowsPerTrigger"),
@@ -50,7 +54,7 @@ _Word = TypeVar("_Word", bound=enum.StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A DataFrame as its user asked for it."""
+    """A DataFrame as its user asked for it. `log`: empty where the capture of a cluster has one of its own."""
 
     log: str
     kind: Kind
@@ -66,11 +70,19 @@ class Options:
     initial_snapshot: bool = False
     max_bytes: int = 0
     max_rows: int = 0
+    cluster: Cluster | None = None  # a capture of it writes the log
 
     @property
     def what(self) -> str:
         """The tables, for messages."""
         return ".".join(self.table) if self.table else ", ".join(self.rules)
+
+    @property
+    def capture_rules(self) -> tuple[str, ...]:
+        """Filter rules for a capture of these tables alone."""
+        if self.table is None:
+            return self.rules
+        return (".".join("`" + part.replace("`", "``") + "`" for part in self.table),)
 
     def filter(self) -> TableFilter:
         """Which tables are read, where no single one is named. Raises ConfigError."""
@@ -83,7 +95,7 @@ def plain(name: str) -> str:
 
 
 _BY_PLAIN = {plain(name): name for name in NAMES}
-_DDL_NAMES = ("log", "logFile", "table", "tables", "startingTs", "startingTimestamp", "endingTs", "endingTimestamp")
+_DDL_NAMES = (*_PLACES, "table", "tables", "startingTs", "startingTimestamp", "endingTs", "endingTimestamp")
 _OF_DDL = {plain(name): name for name in _DDL_NAMES}
 _SPARKS = frozenset({"path", "checkpointlocation", "queryname"})
 """Spark adds these of its own accord."""
@@ -201,12 +213,28 @@ class _Parser(OptionValues):
             initial_snapshot=self.flag("initialSnapshot"),
             max_bytes=self.number("maxBytesPerTrigger"),
             max_rows=self.number("maxRowsPerTrigger"),
+            cluster=self._cluster(),
         )
+
+    def _cluster(self) -> Cluster | None:
+        if "pd" in self._found:
+            return cluster_of(self._found)
+        for name in CLUSTER:
+            if name in self._found:
+                raise ConfigError(f"option {name} is for TLS to a cluster", hint="It goes with the option pd.")
+        return None
 
     def _log(self) -> str:
         log, file = self._found.get("log"), self._found.get("logFile")
-        if (log is None) == (file is None):
-            raise ConfigError("one of the options log and logFile says where the change log is", hint="As in .option('log', '/data/log')")
+        if log is not None and file is not None:
+            raise ConfigError("the options log and logFile exclude each other")
+        if log is None and file is None:
+            if "pd" in self._found:
+                return ""
+            raise ConfigError(
+                "one of the options log, logFile and pd says where changes come from",
+                hint="As in .option('log', '/data/log') for a change log, .option('pd', 'pd-0:2379') for a cluster.",
+            )
         if log is not None:
             return log
         assert file is not None

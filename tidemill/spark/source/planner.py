@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tidemill.changelog import imports, initial_load
 from tidemill.changelog.files.bounds import within
@@ -29,6 +31,9 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.types.jsonstyle import style_of
 from tidemill.tso import describe
 
+if TYPE_CHECKING:
+    from tidemill.spark.cluster.captures import QueryCapture
+
 SLICE_BYTES = 64 << 20
 """A task reads about so many bytes of a log partition: one that has more is divided by time."""
 
@@ -39,7 +44,10 @@ class Planner:
     """Looks at a log for one DataFrame. Raises LogError and its kinds, SchemaError, ConfigError."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        """With a cluster in the options a capture is begun. Raises what that raises."""
+        self.capture = _capture_of(options)
+        self.options = options if self.capture is None else replace(options, log=self.capture.log)
+        options = self.options
         self.reader = LogReader(options.log)
         self._history: SchemaHistory | None = None
         self._coverage = CoverageCheck(self.reader.identity_now, self.wants, lambda: imports.noted(self.reader.storage))
@@ -93,12 +101,19 @@ class Planner:
     def _refuse(self, ts: int, start_ts: int) -> None:
         raise StartTsOutOfLog(
             f"the log holds changes from {describe(start_ts)} to {describe(self.reader.resolved_ts())}; {describe(ts)} lies before it",
-            hint="Give a later startingTs, or earliest.",
+            hint="Give a later startingTs, or earliest." + (" A log of another name (option log) begins there." if self.capture else ""),
         )
 
     def last_ts(self) -> int:
-        """The ts up to which a DataFrame that is not a stream reads. Raises StartTsOutOfLog for an end that the log has not reached."""
+        """The ts up to which a DataFrame that is not a stream reads. Of a cluster it is the present, for which this waits. Raises
+        StartTsOutOfLog for an end that the log has not reached, LogUnavailable."""
         resolved, end = self.reader.resolved_ts(), self.options.end
+        if self.capture is not None:
+            end = self.capture.now if end is None else end
+            if end > self.capture.now:
+                raise StartTsOutOfLog(f"endingTs {describe(end)} lies in the cluster's future", hint="Give an earlier one, or none.")
+            self.capture.reached(self.reader, end)
+            return end
         if end is not None and end > resolved:
             raise StartTsOutOfLog(
                 f"the log is complete up to {describe(resolved)} only, not up to endingTs {describe(end)}",
@@ -222,6 +237,10 @@ class Planner:
             intervals = self.reader.chain(p, begin, to_ts)
             yield p, intervals, tuple(self.reader.partition_bytes(one) for one in intervals)
 
+    def bytes_in(self, from_ts: int, to_ts: int) -> int:
+        """The bytes of the files that have the rows of an interval; they may have others too."""
+        return sum(sum(sizes) for _, _, sizes in self._inputs(from_ts, to_ts))
+
     def _pieces(self, from_ts: int, to_ts: int) -> Iterator[Slice]:
         yield from self.slices(from_ts, to_ts, None, with_snapshot=False)
 
@@ -276,6 +295,16 @@ class Planner:
                 continue
             for file in files:
                 yield Slice(((file,),), ts - 1, ts, (self._packed(version, frame),), style)
+
+
+def _capture_of(options: Options) -> QueryCapture | None:
+    """The capture of the cluster in the options."""
+    if options.cluster is None:
+        return None
+    from tidemill.spark.cluster.captures import Wanted, begin  # gRPC, which a DataFrame of a log does not need
+
+    start = options.start if isinstance(options.start, int) else None
+    return begin(Wanted(options.cluster, options.log, options.capture_rules, start, options.initial_snapshot))
 
 
 def changed_at(error: SchemaChanged) -> int:

@@ -101,6 +101,8 @@ class BatchReader(DataSourceReader):
         """One for each slice of the log."""
         planner = Planner(self._options)
         to_ts = planner.last_ts()
+        if planner.capture is not None and self._options.initial_snapshot:
+            planner.capture.loaded(planner.reader)
         from_ts, pushed = planner.first_ts(), self._pushed
         frame = frame_of(planner, self._schema, to_ts)
         begin = from_ts if pushed.from_ts is None else max(from_ts, pushed.from_ts)
@@ -164,7 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream.latest(start, self._target, limited=limited)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return {"ts": self._stream.resolved}
+        return self._stream.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start["ts"] == end["ts"]:
@@ -187,6 +189,14 @@ class _Live:
         self._columns = digest(schema) if self._is_natural(schema) else 0
         self._pace = Pace(0.0 if self.planner.reader.storage.local else REMOTE_POLL_S)
         self._warned: set[int] = set()
+        self._end_of_last, self._bytes = 0, 0
+
+    def report(self) -> dict[str, Any]:
+        """What Spark shows in a query's progress as `latestOffset`: the log's resolved ts, and of the batch its lag behind the wall clock
+        in milliseconds and the bytes of its files."""
+        read_to = self._end_of_last or self.resolved
+        lag = max(0, time.time_ns() // 1_000_000 - physical_ms(read_to))
+        return {"ts": self.resolved, "lagMs": lag, "batchBytes": self._bytes}
 
     def _is_natural(self, schema: pa.Schema) -> bool:
         """Whether the columns are those that the table gives, not those that a user chose."""
@@ -197,6 +207,8 @@ class _Live:
 
     def latest(self, start: dict[str, Any], target: int | None, *, limited: bool) -> dict[str, Any]:
         """The end of the batch after `start`; `start` if there is nothing to read yet, also while the log's storage is away."""
+        if self.planner.capture is not None:
+            self.planner.capture.check()
         if time.monotonic() < self._pace.next_poll:
             return start
         try:
@@ -206,6 +218,8 @@ class _Live:
             _log.warning("%s", error.message)
             return start
         begins = end > start["ts"]
+        self._end_of_last = end
+        self._bytes = self.planner.bytes_in(start["ts"], end) if begins else 0
         self._pace.polled(moved=begins, begins=begins)
         return self.offset(end) if begins else start
 

@@ -22,7 +22,8 @@ from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.gc import GcGuard, service_id
 from tidemill.errors import StartTsBeforeGc, UpstreamUnavailable
 from tidemill.process.children import SAFE_PATH, python
-from tidemill.spark.table.cluster import Cluster
+from tidemill.process.driver import driver_pid
+from tidemill.spark.cluster.connection import Cluster
 from tidemill.spark.table.keeper import GREETING_S, TTL_S, Keeping
 from tidemill.spark.table.upstream import collected
 
@@ -58,7 +59,7 @@ async def start_keeper(pd: PdClient, cluster: Cluster, ts: int, tasks: int) -> H
     await protect(pd, name, ts)
     token, host = secrets.token_hex(16), _address_towards(pd.leader)
     tls = tuple("" if path is None else str(Path(path).absolute()) for path in cluster.tls)
-    keeping = Keeping(cluster.pd, tls, name, ts, tasks, token, _owner(), host)
+    keeping = Keeping(cluster.pd, tls, name, ts, tasks, token, driver_pid(), host)
     port = await asyncio.to_thread(_started, keeping)
     return Hold(cluster, name, ts, host, port, token)
 
@@ -94,20 +95,6 @@ def _address_towards(pd: str) -> str:
             probe.connect(address)  # sends nothing
             return str(probe.getsockname()[0])
     return "127.0.0.1"
-
-
-def _owner() -> int:
-    """The process that the query belongs to: the Java process above this one, which is Spark's driver, else this one."""
-    pid = os.getpid()
-    while pid > 1:
-        try:
-            name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
-        except OSError:  # no Linux
-            break
-        if name.endswith("(java"):
-            return pid
-        pid = int(rest.split()[1])
-    return os.getpid()
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import dataclasses
 import hmac
 import json
 import logging
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from pathlib import Path
 
 from tidemill.capture.tikv.gc import GcGuard
 from tidemill.errors import StartTsBeforeGc, UpstreamError
-from tidemill.spark.table.cluster import Cluster, connected
+from tidemill.process.driver import lives
+from tidemill.spark.cluster.connection import Cluster, connected
 
 TTL_S = 300
 """Seconds for which PD keeps a safe point that is not renewed."""
@@ -134,24 +134,12 @@ async def keep(keeping: Keeping) -> None:
     server = await asyncio.start_server(tasks.serve, keeping.host, 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     holding = asyncio.ensure_future(hold(keeping.cluster, keeping.service_id, keeping.ts, over))
-    while not holding.done() and not tasks.is_over() and _lives(keeping.pid):
+    while not holding.done() and not tasks.is_over() and lives(keeping.pid):
         tasks.change.clear()
         await _waited(tasks.change, LOOK_S)
     over.set()
     server.close()
     await holding
-
-
-def _lives(pid: int) -> bool:
-    if not pid:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def main() -> None:

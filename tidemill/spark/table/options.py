@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from tidemill.capture.tikv.client.tls import security_of
 from tidemill.errors import ConfigError
+from tidemill.spark.cluster.connection import Cluster, cluster_of
 from tidemill.spark.source.options import OptionValues, by_name, plain, table_name
-from tidemill.spark.table.cluster import Cluster
 from tidemill.tidb.columns.forms import TimeAs
 
 NAMES = ("pd", "table", "asOfTs", "asOfTimestamp", "columns", "regionsPerTask", "strict", "timeAs", "ca", "cert", "key")
@@ -53,11 +51,8 @@ def parse_table_options(given: Mapping[str, str]) -> TableOptions:
             raise ConfigError(f"option {name} is missing", hint=f"As in .option('{name}', '{example}')")
     if "asOfTs" in found and "asOfTimestamp" in found:
         raise ConfigError("the options asOfTs and asOfTimestamp exclude each other")
-    ca, cert, key = (Path(found[name]) if found.get(name) else None for name in ("ca", "cert", "key"))
-    pd = tuple(one.strip() for one in found["pd"].split(",") if one.strip())
-    security_of(pd, ca, cert, key)  # raises what is wrong with them
     return TableOptions(
-        Cluster(pd, (ca, cert, key)),
+        cluster_of(found),
         table_name(found["table"]),
         found,
         values.names("columns"),

@@ -17,8 +17,8 @@ from tidemill.kernels.columns import ColumnBuilder, ColumnProgram
 from tidemill.kernels.load import Pairs
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.records import KIND_INSERT, ROW
+from tidemill.spark.cluster.connection import connected
 from tidemill.spark.source.casting import cast_column
-from tidemill.spark.table.cluster import connected
 from tidemill.spark.table.holding import Hold, OwnSafePoint, told
 from tidemill.spark.table.plan import Range, TableTask
 from tidemill.spark.table.upstream import TableAt, check_history

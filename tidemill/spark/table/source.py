@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from tidemill.errors import ConfigError, SchemaError
 from tidemill.rules.names import did_you_mean
+from tidemill.spark.cluster.connection import connected
 from tidemill.spark.source.source import arrow_schema, spark_schema
 from tidemill.spark.table.bounds import Bounds, bounds_of
-from tidemill.spark.table.cluster import connected
 from tidemill.spark.table.holding import Hold, start_keeper
 from tidemill.spark.table.options import TableOptions, parse_table_options
 from tidemill.spark.table.plan import TablePlan, TableTask, plan_table

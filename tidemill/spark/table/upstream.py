@@ -9,7 +9,7 @@ from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.errors import SchemaError, StartTsBeforeGc
 from tidemill.rules.names import nearest
-from tidemill.spark.table.cluster import connected
+from tidemill.spark.cluster.connection import connected
 from tidemill.spark.table.options import TableOptions
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.tracking.history import SchemaHistory

@@ -1,0 +1,17 @@
+"""The package in an archive, as a wheel under the name that `spark.submit.pyFiles` takes."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from tests.support.spark.sessions import ROOT
+
+
+def packed(archive: Path) -> Path:
+    """Write the archive, and return it."""
+    with zipfile.ZipFile(archive, "w") as made:
+        for file in sorted((ROOT / "tidemill").rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                made.write(file, file.relative_to(ROOT))
+    return archive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Set
 from pathlib import Path
 
@@ -77,6 +78,13 @@ def test_new_ids_reach_the_pack_without_a_wanted_table(tmp_path: Path) -> None:
     store = PackStore(tmp_path / "packs", OUTPUT, lambda version: None, count)
     assert packs.load(store.pack(history.snapshot(world.end))).table(PLAIN) is None
     assert all(packs.load(store.pack(history.snapshot(world.end))).knows(t) for t in (*PARTITION_IDS, PLAIN, KEYLESS) if t in NAMES)
+
+
+def test_only_its_user_may_read_a_pack_which_has_passwords(tmp_path: Path) -> None:
+    world = World.make()
+    history = load_history(LogReader(world.log(tmp_path / "log")))
+    path = PackStore(tmp_path / "packs", OUTPUT, choose, count).pack(history.snapshot(world.end))
+    assert stat.S_IMODE(Path(path).stat().st_mode) & 0o077 == 0
 
 
 def test_a_store_begins_with_an_empty_folder(tmp_path: Path) -> None:

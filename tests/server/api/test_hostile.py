@@ -59,6 +59,8 @@ def test_huge_bodies(api: Api, method: str, path: str) -> None:
         (b'{"sinkuri": "x"}', "unknown field sinkuri; did you mean `sink_uri`?"),
         (b'{"replica_config": []}', "replica_config: expected a valid dictionary"),
         (b'{"a":' * 3000 + b"1" + b"}" * 3000, "nested too deep"),
+        (b'{"replica_config": {"filter": {"rules": [' + b",".join([b'"a.b"'] * 10_001) + b"]}}}", "more than 10000 items"),
+        (b'{"replica_config": {"filter": {"rules": [' + b",".join([b"[1, 2]"] * 5_000) + b"]}}}", "more than 10000 items"),
         (b'{"replica_config":' * 100 + b"{}" + b"}" * 100, "nested too deep"),
     ],
 )

@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (found / "ca.pem").write_bytes(authority.pem)
     for name in ("server", "ops", "stranger"):
         authority.sign(name).write(found, name)
+    authority.sign("ops", expired=True).write(found, "expired")
     Authority("another CA").sign("ops").write(found, "foreign")
     return found
 
@@ -68,7 +69,7 @@ def test_clients_need_a_certificate_whose_name_is_allowed(folder: Path, caplog: 
         answer = httpx.get(url, verify=context(folder, "stranger"))
         assert (answer.status_code, answer.json()["error_code"]) == (403, "CDC:ErrUnauthorized")
         assert "stranger" in answer.json()["error_msg"]
-        for client in (None, "foreign"):
+        for client in (None, "foreign", "expired"):
             with pytest.raises(httpx.HTTPError):
                 httpx.get(url, verify=context(folder, client))
     assert "common name stranger is not allowed" in caplog.text

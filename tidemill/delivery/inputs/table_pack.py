@@ -418,7 +418,7 @@ class PackStore:
         data = pickle.dumps(content)
         # Workers keep what they loaded by this name, over batches and drivers.
         path = self._folder / f"{hashlib.sha256(data).hexdigest()[:32]}.pack"
-        durable.write(path, data, sync=False)
+        durable.write(path, data, sync=False, mode=0o600)  # its settings have the passwords of a claim check's store and of a registry
         return str(path)
 
     def _remove(self, *paths: str) -> None:

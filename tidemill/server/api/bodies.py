@@ -18,6 +18,8 @@ from tidemill.statefile import is_shallow
 from tidemill.tso import MAX_TS
 
 _SHOWN = 80
+MOST_ITEMS = 10_000
+"""Items of all lists of a body. Each rule of tables and columns costs time and memory for as long as its changefeed is there."""
 
 
 class Request(BaseModel):
@@ -355,7 +357,20 @@ def _json(data: bytes) -> Mapping[str, Any]:
         raise invalid("the body is not a JSON object")
     if not is_shallow(found):
         raise invalid("the body is nested too deep")
+    if items_of(found) > MOST_ITEMS:
+        raise invalid(
+            f"the lists of the body have more than {MOST_ITEMS} items", "Say it by fewer rules: wildcards, or `!` for exceptions."
+        )
     return found
+
+
+def items_of(value: Any) -> int:
+    """Return how many items the lists of a JSON value have, those of lists in them included. The value is shallow."""
+    level, count = [value], 0
+    while level:
+        count += sum(len(one) for one in level if isinstance(one, list))
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]
+    return count
 
 
 def _no_constant(word: str) -> None:

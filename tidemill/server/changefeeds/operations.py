@@ -45,7 +45,7 @@ class Operations(Questions):
         if name in self._feeds:
             raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}")
         settings = await self._wanted(name, wanted)
-        sink, config = self._checked(settings)
+        sink, config = await asyncio.to_thread(self._checked, settings)  # thousands of rules take a while
         await asyncio.to_thread(_meet, sink)
         tables = await self._table_lists(config, None)
         if not wanted.ignore_ineligible_tables and not config.force_replicate and tables.ineligible_tables:
@@ -179,14 +179,15 @@ class Operations(Questions):
         )
         if new.target_ts and new.target_ts <= feed.checkpoint_ts:
             raise e.TargetTsBeforeStartTs(f"target-ts {new.target_ts} does not lie after the checkpoint {feed.checkpoint_ts}")
-        found = changes(self._checked(old), self._checked(new))
+        before, after = await asyncio.to_thread(lambda: (self._checked(old), self._checked(new)))
+        found = changes(before, after)
         never = refused(found)
         if never:
             raise e.UpdateRefused("; ".join(map(str, never)), hint="Create another changefeed for that.")
-        await asyncio.to_thread(_meet, self._checked(new)[0])
+        await asyncio.to_thread(_meet, after[0])
         async with self._writing[feed.id]:
             await self._must(partial(self._files.save, feed, new))
-        feed.settings, feed.config = new, new.checked()
+        feed.settings, feed.config = new, after[1]
         await self._capture_for()
         log.info("changefeed %s is updated: %s", feed.id, "; ".join(map(str, found)) or "nothing differs")
         return self._info(feed)

@@ -120,14 +120,14 @@ class Questions(Hosting):
 
     async def table_lists(self, replica_config: Mapping[str, Any], start_ts: int | None = None) -> s.TableLists:
         try:
-            config = check_config(replica_config)
-            config.table_filter()
+            config = await asyncio.to_thread(check_config, replica_config)
+            await asyncio.to_thread(config.table_filter)
         except ConfigError as error:
             raise e.InvalidReplicaConfig(error.message, hint=error.hint) from error
         return await self._table_lists(config, start_ts or None)
 
     async def _table_lists(self, config: ChangefeedConfig, ts: int | None) -> s.TableLists:
-        return lists_of(await self._newest_tables(ts), config.table_filter())
+        return lists_of(await self._newest_tables(ts), await asyncio.to_thread(config.table_filter))
 
     async def _newest_tables(self, ts: int | None = None) -> Sequence[Any]:
         """The tables as of a ts, from the log; where it does not hold them, from TiKV."""

@@ -94,6 +94,8 @@ def _checked_config(text: str) -> dict[str, Any]:
         found = tomllib.loads(text)
         if not is_shallow(found):
             raise InvalidReplicaConfig("the configuration is nested too deep")
+        if b.items_of(found) > b.MOST_ITEMS:
+            raise InvalidReplicaConfig(f"the lists of the configuration have more than {b.MOST_ITEMS} items")
         warnings = check_config(found).warnings
     except ConfigError as error:
         raise InvalidReplicaConfig(failure_of(error).message) from None

@@ -51,6 +51,8 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_mysql", "lag", "--seconds", "20" if quick else "60"],
         ["bench.bench_binlog", "limits", "log", "blackhole", "mysql", "--rows", "100000" if quick else "400000"],
         ["bench.bench_binlog", "large", "--size-mib", "200" if quick else "2040"],
+        ["bench.bench_jdbc", "--rows", "300000" if quick else "3000000"],
+        ["bench.bench_lake", "delta", "--rows", "200000" if quick else "2000000", "--merge"],
         ["bench.bench_lake", "delta", "iceberg", "--rows", "1000000" if quick else "10000000"],
         ["bench.bench_feeds", "idle", "busy", "create", *(["--feeds", "50", "--seconds", "10"] if quick else [])],
         ["bench.bench_takeover", *(["--rounds", "1", "--seconds", "10"] if quick else [])],

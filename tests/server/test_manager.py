@@ -322,6 +322,25 @@ def test_a_changefeed_is_updated_while_it_is_stopped(tmp_path: Path) -> None:
     run(work())
 
 
+def test_of_two_updates_that_come_together_one_is_refused(tmp_path: Path) -> None:
+    """Both start from the same settings: the second one would take back what the first one changed."""
+
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            await world.manager.pause("f")
+            world.says("ended", how="stopped")
+            rules, target = s.ChangefeedUpdate(replica_config={"filter": {"rules": ["a.*"]}}), s.ChangefeedUpdate(target_ts=NOW)
+            done = await asyncio.gather(*(world.manager.update("f", one) for one in (rules, target)), return_exceptions=True)
+            (failure,) = [one for one in done if isinstance(one, BaseException)]
+            assert isinstance(failure, e.UpdateRefused)
+            assert "meanwhile" in failure.message
+            info = await world.manager.changefeed("f")
+            assert (info.given_config == {}) != (info.target_ts == 0)
+
+    run(work())
+
+
 def test_the_checkpoint_is_overwritten_only_between_two_runs(tmp_path: Path) -> None:
     async def work() -> None:
         async with World(tmp_path) as world:

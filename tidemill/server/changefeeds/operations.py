@@ -186,11 +186,18 @@ class Operations(Questions):
             raise e.UpdateRefused("; ".join(map(str, never)), hint="Create another changefeed for that.")
         await asyncio.to_thread(_meet, after[0])
         async with self._writing[feed.id]:
+            self._check_same(feed, old)
             await self._must(partial(self._files.save, feed, new))
-        feed.settings, feed.config = new, after[1]
+            feed.settings, feed.config = new, after[1]
         await self._capture_for()
         log.info("changefeed %s is updated: %s", feed.id, "; ".join(map(str, found)) or "nothing differs")
         return self._info(feed)
+
+    def _check_same(self, feed: Feed, settings: FeedSettings) -> None:
+        """Checking an update takes a while. Raises UpdateRefused if the changefeed is another one by then."""
+        idle = feed.life.state in (State.STOPPED, State.FAILED) and not feed.life.runs
+        if self._feeds.get(feed.id) is not feed or feed.settings is not settings or not idle:
+            raise e.UpdateRefused(f"changefeed {feed.id} was resumed, updated or removed meanwhile", hint="Look at it, and ask again.")
 
     async def pause(self, changefeed_id: str, *, namespace: str = s.DEFAULT_NAMESPACE) -> None:
         feed = self._feed(changefeed_id, namespace)

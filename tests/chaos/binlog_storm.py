@@ -1,4 +1,5 @@
-"""A workload with DDLs by TiDB-Binlog: Pumps, a Drainer into a MariaDB, and a run into files, all struck at random, seeded moments.
+"""A workload with DDLs by TiDB-Binlog: Pumps, a Drainer into a MariaDB, and a run into files or Kafka, all struck at random, seeded
+moments.
 
 Afterwards the database is compared with TiKV by `tidemill diff`, and what the run delivered with the upstream's tables.
 """
@@ -16,23 +17,27 @@ from pathlib import Path
 from tests.support.delivery.runs import assert_equal, audited
 from tests.support.servers.mariadb import MariaDb
 from tidemill.demo.binlog import Accident, Chain
-from tidemill.demo.delivered import from_files
+from tidemill.demo.delivered import from_files, from_kafka
 from tidemill.demo.session import TIDEMILL, Delivery, Upstream, tables_of
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.process import children
 from tidemill.process.ports import free_ports
 
+TOPIC = "changes"
 RUN_KILLED = "the run was killed (SIGKILL) and started again"
 
 
 @dataclass
 class BinlogStorm:
-    """One upstream, its Pumps, and both ways out of them. Without `run`, only the Drainer."""
+    """One upstream, its Pumps, and both ways out of them. Without `run`, only the Drainer. `kafka`: the run delivers there, not into
+    files."""
 
     folder: Path
     seed: int
     faults: int
     workload: str = "mixed"
     run: bool = True
+    kafka: bool = False
     rest_s: float = 1.5
     say: Callable[[str], None] = print
     happened: list[str] = field(default_factory=list)
@@ -46,7 +51,8 @@ class BinlogStorm:
             server = stack.enter_context(MariaDb())
             upstream = stack.enter_context(Upstream(self.folder, seed=self.seed, rate=60, options=options))
             chain = stack.enter_context(Chain(self.folder, upstream, server, seed=self.seed))
-            delivery = stack.enter_context(self._delivery(upstream)) if self.run else None
+            broker = stack.enter_context(KafkaBroker()).address if self.kafka else ""
+            delivery = stack.enter_context(self._delivery(upstream, broker)) if self.run else None
             chain.wait_for_tables()
             if delivery is not None:
                 delivery.wait_until(upstream.began_ts + 1)
@@ -66,10 +72,12 @@ class BinlogStorm:
             if delivery is not None:
                 delivery.wait_until(end_ts)
                 assert delivery.stop() == 0, "the run did not end with 0"
-                assert_equal(audited(from_files(self.folder / "delivered")), delivery.log, tables_of(upstream, end_ts), end_ts)
+                came = from_kafka(broker, TOPIC) if broker else from_files(self.folder / "delivered")
+                assert_equal(audited(came), delivery.log, tables_of(upstream, end_ts), end_ts)
 
-    def _delivery(self, upstream: Upstream) -> Delivery:
-        sink = f"file://{self.folder}/delivered?protocol=open-protocol&partition-num=3"
+    def _delivery(self, upstream: Upstream, broker: str) -> Delivery:
+        place = f"kafka://{broker}/{TOPIC}" if broker else f"file://{self.folder}/delivered"
+        sink = f"{place}?protocol=open-protocol&partition-num=3"
         options = ("--binlog", "--drainer-addr", f"127.0.0.1:{free_ports(1)[0]}", "--trigger-ms", "50")
         return Delivery(self.folder, upstream, sink, options=options, start_ts=upstream.began_ts)
 

@@ -24,6 +24,7 @@ def test_a_short_storm_over_pumps_and_a_drainer(tmp_path: Path) -> None:
 @pytest.mark.skipif(ROUNDS == 0, reason="make chaos-binlog")
 @pytest.mark.parametrize("seed", range(SEED, SEED + max(ROUNDS, 1)))
 def test_a_storm_over_binlogs(tmp_path: Path, seed: int) -> None:
-    """Everything that may happen, in random order; the workloads in turn."""
+    """Everything that may happen, in random order; the workloads in turn, each into files and into Kafka."""
     print(f"SEED={seed}")
-    BinlogStorm(tmp_path, seed, faults=12, workload=WORKLOADS[seed % len(WORKLOADS)]).blow()
+    turn, place = divmod(seed, len(WORKLOADS))
+    BinlogStorm(tmp_path, seed, faults=12, workload=WORKLOADS[place], kafka=turn % 2 == 1).blow()

@@ -402,3 +402,22 @@ def test_what_was_synced_outlives_heads_that_were_not(tmp_path: Path, left: byte
         assert log.resolved_ts == START + 10
         log.partition(0).publish(START + 30, [batch_of([put(7, 1, START + 12)])])
     assert [c.commit_ts for c in read_changes(tmp_path, 0)] == [START + 1, START + 12]
+
+
+def test_a_request_that_is_written_while_a_writer_opens_the_log_gets_there(tmp_path: Path) -> None:
+    """A writer that opens the log removes what dead ones left, and a living process's unfinished file with it."""
+    LogWriter.create(LocalStorage(tmp_path, sync=False), IDENTITY, snapshot=TABLES).close()
+    opened = 0
+
+    class Asks(LocalStorage):
+        def _write(self, path: str, data: bytes, *, sync: bool) -> None:
+            nonlocal opened
+            super()._write(path, data, sync=sync)
+            if not opened:
+                opened = 1
+                LogWriter.open(LocalStorage(tmp_path, sync=False)).close()
+
+    storage = Asks(tmp_path, sync=False)
+    storage.replace("growth.json", b"{}")
+    assert (opened, storage.read("growth.json")) == (1, b"{}")
+    assert [name for name in storage.names("") if name.endswith(".tmp")] == []

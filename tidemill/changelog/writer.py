@@ -476,7 +476,8 @@ class LogWriter:
         self.close()
 
     def _clean(self) -> None:
-        """Remove versions of log.json that a dead writer did not publish. This writer has the log's lock, so nobody uses them."""
+        """Remove versions of log.json that a dead writer did not publish. A request that another process is just writing may be among them:
+        `Storage.replace` writes it again."""
         for name in self.storage.names(""):
             if log_format.is_temporary(name):
                 self.storage.delete(name)

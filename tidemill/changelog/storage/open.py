@@ -165,7 +165,11 @@ class LocalStorage(Storage):
         try:
             with storage_errors(path, writing=True):
                 self._write(temporary, data, sync=durable and self._sync)
-                os.replace(temporary, path)  # noqa: PTH105 – heads are written often, pathlib doubles the price
+                try:
+                    os.replace(temporary, path)  # noqa: PTH105 – heads are written often, pathlib doubles the price
+                except FileNotFoundError:  # a writer that opened the log just now took it for what a dead one left
+                    self._write(temporary, data, sync=durable and self._sync)
+                    os.replace(temporary, path)  # noqa: PTH105
         except BaseException:
             _forget(temporary)
             raise

@@ -83,6 +83,12 @@ def test_a_commit_is_forgotten_after_ten_minutes() -> None:
     assert (len(calls), end, now) == (601, GiveUp("refused"), 600.0)
 
 
+def test_a_commit_ends_when_its_pump_has_gone_offline() -> None:
+    """Not so one whose Pump is away: it may come back, and then takes the Commit sooner than TiKV is asked."""
+    calls, end, now = played(CommitAttempts(ClientOptions(), "p", 0.0), lambda n: (0.0, Outcome.GONE if n == 3 else Outcome.REFUSED))
+    assert (len(calls), end, now) == (4, GiveUp("refused"), 3.0)
+
+
 def test_a_commit_ends_with_its_first_success() -> None:
     calls, end, _ = played(CommitAttempts(ClientOptions(), "p", 0.0), lambda n: (0.0, Outcome.WRITTEN if n == 3 else Outcome.REFUSED))
     assert (len(calls), end) == (4, Done("p"))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -108,6 +109,26 @@ def test_a_pump_that_ends_is_named_and_used_again_when_it_is_back(tmp_path: Path
                 await until(lambda: client.pumps.online != ())
                 await writing
                 assert await pulled(again, 1) == [ts + 1]
+
+    run(test)
+
+
+def test_a_commit_does_not_wait_for_a_pump_that_has_gone_offline(caplog: pytest.LogCaptureFixture) -> None:
+    """It waits for one that is paused."""
+
+    async def test(playground: Playground) -> None:
+        pd = await PdClient.connect(playground.pd_address)
+        client = PumpClient(pd, replace(QUICK, commit_for=3600.0))
+        client._of[7] = "p"  # has the Prewrite
+        client.pumps.look({"p": Node("p", "127.0.0.1:1", NodeState.PAUSED)})
+        writing = asyncio.ensure_future(client.write(commit(7)))
+        done, _ = await asyncio.wait([writing], timeout=2 * QUICK.commit_every)
+        assert not done
+        client.pumps.look({"p": Node("p", "127.0.0.1:1", NodeState.OFFLINE)})
+        await writing
+        assert "is not written, Pump p asks TiKV for it: Pump p has gone offline" in caplog.text
+        await client.close()
+        await pd.close()
 
     run(test)
 

@@ -1,7 +1,8 @@
 """When a write of a binlog is tried again, and where. Pure: a write is asked what to do next, and told how each attempt ended.
 
 A Prewrite goes from Pump to Pump: every 100 ms for 15 s, with at least one try more than there are Pumps; then each Pump once. A Commit
-or a Rollback goes to the Pump that has the Prewrite, every second for ten minutes: SQL has returned by then.
+or a Rollback goes to the Pump that has the Prewrite, every second for ten minutes, or until that Pump has gone offline: SQL has returned by
+then.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Outcome(Enum):
     WRITTEN = "written"
     REFUSED = "refused"
     TOO_LARGE = "too large for any Pump"
+    GONE = "the Pump has gone offline, and has asked TiKV for all that was open in it"
 
 
 class _Phase(Enum):
@@ -135,5 +137,5 @@ class CommitAttempts:
         self.why, self._pausing = why, True
         if outcome is Outcome.WRITTEN:
             self._over = Done(node_id)
-        elif outcome is Outcome.TOO_LARGE or now - self.began >= self.options.commit_for:
+        elif outcome in (Outcome.TOO_LARGE, Outcome.GONE) or now - self.began >= self.options.commit_for:
             self._over = GiveUp(why)

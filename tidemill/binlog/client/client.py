@@ -138,6 +138,8 @@ class PumpClient:
             return Outcome.TOO_LARGE, f"it has {len(payload)} bytes, and {self.options.most_bytes} are taken at most"
         host = self.pumps.host(node_id)
         if host is None:
+            if self.pumps.is_gone(node_id):
+                return Outcome.GONE, f"Pump {node_id} has gone offline"
             return Outcome.REFUSED, f"Pump {node_id} is not online any more"
         began = self._clock()
         self.pumps.begun(node_id)

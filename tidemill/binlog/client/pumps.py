@@ -43,6 +43,7 @@ class Pumps:
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
         self._known: dict[str, PumpState] = {}
+        self._gone: frozenset[str] = frozenset()
         self._next = 0
 
     def look(self, nodes: Mapping[str, Node]) -> None:
@@ -57,6 +58,7 @@ class Pumps:
             state.node = online[node_id]
             kept[node_id] = state
         self._known = kept
+        self._gone = frozenset(node_id for node_id, node in nodes.items() if node.state is NodeState.OFFLINE)
 
     @property
     def online(self) -> tuple[str, ...]:
@@ -72,6 +74,10 @@ class Pumps:
         """Return where a Pump is; None if it is not online any more."""
         state = self._known.get(node_id)
         return state.node.host if state is not None else None
+
+    def is_gone(self, node_id: str) -> bool:
+        """Return whether a Pump has gone offline, for good."""
+        return node_id in self._gone
 
     def choose(self, start_ts: int, retry: int) -> str | None:
         """Return the Pump for a Prewrite's attempt, `retry` counted from 0; None where none is online. Where all are passed over,

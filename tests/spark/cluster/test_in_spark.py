@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -57,8 +58,9 @@ class _Application:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         below = psutil.Process(self._process.pid).children(recursive=True) if self._process.poll() is None else []
         for process in below:  # the owner has a session of its own, and is not touched
-            if process.name() == "java":
-                process.kill()
+            with suppress(psutil.NoSuchProcess):
+                if process.name() == "java":
+                    process.kill()
         self._process.kill()
         self._process.wait()
 

@@ -20,6 +20,13 @@ from tidemill.process.children import environment, python
 from tidemill.process.ports import free_ports
 
 
+def _is_alive_with(process: psutil.Process, mark: str) -> bool:
+    """Whether a process lives and its command line has a word. It may end while it is looked at."""
+    with suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE and mark in " ".join(process.cmdline())
+    return False
+
+
 class Server:
     """A server of one playground. Its data directory and its log stay when it ends."""
 
@@ -77,7 +84,7 @@ class Server:
         """Its processes whose command line has a word."""
         assert self.process is not None
         found = psutil.Process(self.process.pid).children(recursive=True)
-        return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE and mark in " ".join(p.cmdline())]
+        return [p for p in found if _is_alive_with(p, mark)]
 
     def kill(self) -> None:
         assert self.process is not None

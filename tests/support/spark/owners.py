@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,9 @@ def owners(folder: Path) -> list[psutil.Process]:
     found = []
     for lock in folder.glob("*/owner.lock"):
         pid = json.loads(lock.read_text() or "{}").get("pid", 0)
-        if psutil.pid_exists(pid) and "tidemill.spark.cluster.owner" in psutil.Process(pid).cmdline():
-            found.append(psutil.Process(pid))
+        with suppress(psutil.NoSuchProcess):
+            if "tidemill.spark.cluster.owner" in psutil.Process(pid).cmdline():
+                found.append(psutil.Process(pid))
     return found
 
 

@@ -35,6 +35,7 @@ import uvloop
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import binlog_pump
+from bench.report.figures import Figure, note
 from bench.usage import TreeUsage
 from tidemill.binlog.drainer.destination import Forms, Reads, Waits
 from tidemill.binlog.drainer.drainer import Drainer
@@ -57,6 +58,7 @@ from tidemill.wire import pump_pb2
 
 KINDS = ("limits", "log", "blackhole", "mysql", "file", "kafka", "run", "large", "large-mysql", "large-file")
 MIB = 1 << 20
+STAGE = "The Drainer of TiDB-Binlog"
 WARM = 0.1
 """The share of the rows that goes before what is measured."""
 SERVER = ("--innodb-log-file-size=256M",)
@@ -106,6 +108,12 @@ class Cost:
 
     def of(self, count: int) -> str:
         return f"{count / self.wall_s:9,.0f} transactions/s, {self.cpu_s * 1e6 / count:6.2f} us of CPU each"
+
+    def tell(self, what: str, count: int, more: str = "", aim_us: float | None = None, aim_rate: float | None = None) -> None:
+        """Print and note what a transaction took, and how many came a second."""
+        print(f"{what:44s} {self.of(count)}{more}", flush=True)
+        note(Figure(STAGE, what, self.cpu_s * 1e6 / count, "CPU µs a transaction", aim=aim_us))
+        note(Figure(STAGE, f"{what}: rate", count / self.wall_s, "transactions a second", aim=aim_rate, most=False))
 
 
 async def measured(
@@ -178,8 +186,9 @@ async def limits(options: argparse.Namespace) -> None:
     for _ in range(5):
         np.copyto(copied, data)
     copy = (time.process_time() - cpu) / 5
-    print(f"{'socket: read, unframed, dropped':44s} {cost.of(options.rows)}, {size / options.rows:.0f} bytes")
-    print(f"{'memcpy of the same bytes':44s} {'':26s}{copy * 1e6 / options.rows:6.2f} us of CPU each", flush=True)
+    cost.tell("limit: socket, read, unframed, dropped", options.rows, f", {size / options.rows:.0f} bytes")
+    print(f"{'limit: memcpy of the same bytes':44s} {'':26s}{copy * 1e6 / options.rows:6.2f} us of CPU each", flush=True)
+    note(Figure(STAGE, "limit: memcpy of the same bytes", copy * 1e6 / options.rows, "CPU µs a transaction"))
 
 
 # ---- destinations
@@ -251,7 +260,7 @@ async def blackhole(options: argparse.Namespace) -> None:
             cost, count, _ = await measured(source, options.rows, lambda: drainer.done_ts, task)
         if hole.rows != options.rows:
             raise SystemExit(f"{hole.rows} rows came, not {options.rows}")
-    print(f"{'pull -> black hole, rows read':44s} {cost.of(count)}", flush=True)
+    cost.tell("pull -> black hole, rows read", count, aim_rate=80_000)
 
 
 @asynccontextmanager
@@ -273,7 +282,7 @@ async def log(options: argparse.Namespace) -> None:
             assert made.outlet is not None
             if made.outlet.rows != options.rows:
                 raise SystemExit(f"{made.outlet.rows} rows came, not {options.rows}")
-    print(f"{'pull -> change log':44s} {cost.of(count)}", flush=True)
+    cost.tell("pull -> change log", count, aim_us=5)
 
 
 # ---- memory
@@ -303,6 +312,7 @@ class Memory:
 
     def told(self, what: str, size: int, took: str) -> None:
         more = self.most - self.least
+        note(Figure(STAGE, f"one transaction of {size // MIB} MiB, {what}: memory of its own", more / MIB, "MiB"))
         print(
             f"one transaction of {size // MIB} MiB, {what}: at most {more / MIB:,.0f} MiB more than the {self.least / MIB:,.0f} before it, "
             f"{more / size:.2f} times its size; with pages of files, which the system can take away, {self.peak() / MIB:,.0f} MiB; {took}",
@@ -410,7 +420,7 @@ async def mysql(options: argparse.Namespace) -> None:
                     done, flush = partial(getattr, drainer, "done_ts"), lambda drainer=drainer: drainer._outlet.flush()
                     cost, count, _ = await measured(source, rows, done, task, flush)
             counted(server, rows)
-            print(f"{'drainer -> MariaDB, ' + name:44s} {cost.of(count)}", flush=True)
+            cost.tell(f"drainer -> MariaDB, {name}", count, aim_rate=25_000)
 
 
 # ---- the Drainer's own messages
@@ -423,7 +433,7 @@ async def form(options: argparse.Namespace, db_type: str, **to: Any) -> None:
         drainer: Drainer[Any] = Drainer(settings, Forms(settings))
         async with running(drainer.run(), lambda drainer=drainer: drainer.ask(NodeEvent.PAUSE)) as task:
             cost, count, _ = await measured(source, rows, lambda: drainer.done_ts, task, lambda: drainer._outlet.flush())
-    print(f"{'drainer -> ' + db_type:44s} {cost.of(count)}", flush=True)
+    cost.tell(f"drainer -> {db_type}", count)
 
 
 async def file(options: argparse.Namespace) -> None:
@@ -467,7 +477,7 @@ async def run(options: argparse.Namespace) -> None:
                 await asyncio.sleep(0.02)
         cost = Cost(time.monotonic() - wall, usage.cpu().total - cpu)
         counted(server, options.rows)
-    print(f"{'run --binlog -> log -> Spark -> MariaDB':44s} {cost.of(options.rows - warm)}", flush=True)
+    cost.tell("run --binlog -> log -> Spark -> MariaDB", options.rows - warm)
 
 
 WORK = {

@@ -28,6 +28,7 @@ from typing import IO
 
 import psutil
 
+from bench.report.figures import Figure, note
 from bench.usage import TreeUsage
 from tests.support.changelog.logs import Change, batch_of, order, put, read_changes
 from tests.support.changelog.sqllogs import SqlLog
@@ -44,6 +45,7 @@ from tidemill.server.host.messages import Figures, command, figures_in, parse
 from tidemill.server.settings import FeedSettings
 from tidemill.tso import compose, physical_ms
 
+STAGE = "Changefeeds of one server"
 PARTITIONS = 4
 MOVES_S = 1.0
 SETTLED_S = 40.0
@@ -188,6 +190,9 @@ def tell(one: Seen, many: Seen, feeds: int, what: str) -> None:
             flush=True,
         )
     own, whole, memory = ((getattr(many, name) - getattr(one, name)) / feeds for name in ("own", "whole", "memory"))
+    is_idle = "idle" in what
+    note(Figure(STAGE, f"{what}: CPU that it adds", 100 * own, "% of a core", aim=0.05 if is_idle else None))
+    note(Figure(STAGE, f"{what}: memory that it adds", memory, "MiB", aim=1 if is_idle else None))
     print(f"{what} adds {100 * own:.3f} % of a core, with Java and tasks {100 * whole:.3f} %, and {memory:.2f} MiB", flush=True)
 
 
@@ -225,6 +230,8 @@ def create(folder: Path, args: argparse.Namespace) -> None:
             print(
                 f"create {number + 1}: answered after {answered:.2f} s, the first row after {took[-1]:.2f} s; load {os.getloadavg()[0]:.1f}"
             )
+        note(Figure(STAGE, "create to the first row, with a new log", took[0], "s"))
+        note(Figure(STAGE, "create to the first row, then", median(took[1:]), "s"))
         print(f"from create to the first row: {took[0]:.1f} s with a new log, then {median(took[1:]):.1f} s (median of {len(took) - 1})")
 
 

@@ -24,6 +24,7 @@ import psutil
 from pyspark.sql import DataFrame
 
 from bench.processes import Cpu
+from bench.report.figures import Figure, note
 from bench.spark_jars import spark_jars
 from tidemill.playground.programs.mariadb import MariaDbServer
 from tidemill.playground.server import Playground
@@ -112,6 +113,7 @@ def measure(rows: int, pd: str, server: MariaDbServer, folder: Path) -> None:
                 if number:
                     best[way] = min(found, best.get(way, found))
         for way, (cpu, wall) in best.items():
+            note(Figure("Tables at a ts, beside JDBC", way, rows / cpu / 1e6, "million rows a CPU s", most=False))
             print(f"{way}: {rows / cpu / 1e6:.2f} M rows per CPU s, {rows / wall / 1e6:.2f} M rows/s", flush=True)
     finally:
         spark.stop()

@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bench.report.figures import Figure, note
 from tidemill.views.changes import CHANGE
 from tidemill.views.engine import Engine
 from tidemill.views.plan import Column, Plan, Table
 from tidemill.views.shape import shape_of
 from tidemill.views.sql import plan_of
 
+STAGE = "Views"
 ORDERS = Table("shop", "orders", (Column("id", pa.int64(), False), Column("customer", pa.int32())), (0,))
 LINES = Table(
     "shop", "lines", (Column("id", pa.int64(), False), Column("order_id", pa.int64()), Column("price", pa.decimal128(10, 2))), (0,)
@@ -77,6 +79,8 @@ def main(rows: int = 1_000_000) -> None:
         begun = time.process_time()
         found = engine.whole()
         again = time.process_time() - begun
+        note(Figure(STAGE, f"an interval of {CHANGES:,} changes over {rows:,} lines", taken / INTERVALS, "CPU s", aim=0.5))
+        note(Figure(STAGE, f"the query again over {rows:,} lines", again, "CPU s"))
         print(f"an interval of {CHANGES:,} changes at random: {taken / INTERVALS:.3f} CPU s ({out // INTERVALS:,} changes of the view)")
         print(f"the query again over all rows: {again:.3f} CPU s ({found.num_rows:,} rows): / {again * INTERVALS / taken:.1f}")
 

@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.capture.captures import caught_up, compare, config, log_changes, running, until
 from tests.support.capture.loops import run
+from tests.support.changelog.steps import freeze
 from tests.support.servers.s3 import make_bucket, s3_server  # noqa: F401
 from tests.support.simulation.sessions import churn, session
 from tidemill.capture.capture import Capture
@@ -169,7 +170,7 @@ async def taken_over(playground: Playground, folder: Path, log: Path | str) -> N
             ts = playground.cluster.transact(mutations)
             if i == 100:
                 asleep = pid_of(capture, 0)
-                os.kill(asleep, signal.SIGSTOP)
+                freeze(asleep, log)
             await asyncio.sleep(0.005)
         await until(lambda: member.restarts > 0 and member.phase is Phase.RUNNING, PATIENCE)
         assert pid_of(capture, 0) != asleep

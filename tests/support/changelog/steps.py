@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import signal
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from tidemill import statefile
 from tidemill.changelog import log_format
@@ -24,3 +28,14 @@ def is_in_a_step(log: Path, pids: Collection[int]) -> bool:
                 if path.name != log_format.LOCK and statefile.read(lock.read(), str(path)).integer("pid") in pids:
                     return True
     return False
+
+
+def freeze(pid: int, log: Path | str) -> None:
+    """Stop a process (SIGSTOP), as a machine that stands still does: not while it is in a step on a file of a log on this machine."""
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+            pass
+        if not isinstance(log, Path) or not is_in_a_step(log, {pid}):
+            return
+        os.kill(pid, signal.SIGCONT)

@@ -32,6 +32,7 @@ class Inbox:
         self.bytes = 0
         self._queue: deque[tuple[int, Message | EndOfStream]] = deque()
         self._some = threading.Event()
+        self._woken = False
         self._on_room: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
@@ -45,7 +46,8 @@ class Inbox:
         return self.bytes < self.high
 
     def wake(self) -> None:
-        """Make `take` return even if there is no message."""
+        """Make `take`, this or the next one, return even if there is no message."""
+        self._woken = True
         self._some.set()
 
     def when_room(self, call: Callable[[], object]) -> None:
@@ -61,7 +63,9 @@ class Inbox:
         small messages gather."""
         if not self._queue:
             self._some.clear()
-            if not self._queue and not self._some.wait(wait):
+            is_due = bool(self._queue) or self._woken or self._some.wait(wait)
+            self._woken = False
+            if not is_due:
                 return [], []
         if linger and 0 < self.bytes < max_bytes:
             sleep(linger)

@@ -17,9 +17,9 @@ import pytest
 from tests.support.binlog.binlogs import until
 from tests.support.binlog.drained import RecordedSchemas, history, meta_of, recorded, with_fillers
 from tests.support.binlog.fake_pumps import BEGIN, TABLE, PumpWorld, inserted, kv, world
-from tidemill.binlog.drainer import pulling, spill
+from tidemill.binlog.drainer import pulling
 from tidemill.binlog.drainer.entries import Reading
-from tidemill.binlog.drainer.rows import batching
+from tidemill.binlog.drainer.rows import batching, spill
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter
 from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritten, TableMutation, fake
 from tidemill.binlog.nodes import NodeKind, NodeState
@@ -127,14 +127,14 @@ def test_a_large_transaction_that_finds_a_full_disk_is_pulled_again(tmp_path: Pa
     monkeypatch.setattr(batching, "FIRST_STEPS", 1000)
     monkeypatch.setattr(batching, "FIRST_KEYS", 64 << 10)
     monkeypatch.setattr(pulling, "RETRY_S", 0.02)
-    take, full = os.posix_fallocate, [True]
+    take, full = spill._reserved, [True]
 
-    def fallocate(handle: int, begin: int, size: int) -> None:
+    def reserved(handle: int, size: int) -> bool:
         if full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        take(handle, begin, size)
+        return take(handle, size)
 
-    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    monkeypatch.setattr(spill, "_reserved", reserved)
     rows = tuple(encode_datum(Datum(DatumFlag.VARINT, row)) + b"\0" for row in range(20_000))
     mutation = TableMutation(50, inserted=rows, sequence=(MutationType.INSERT,) * len(rows))
     large = Binlog(BinlogType.COMMIT, BEGIN + 19, BEGIN + 20, b"k", Prewritten(1, (mutation,)).encode())

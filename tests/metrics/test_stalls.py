@@ -200,7 +200,6 @@ def test_a_process_that_is_stopped_for_a_while_tells_nothing() -> None:
         (Moment(10.01, 5.0, 1.0, 2.01), (0.0, False)),  # waited for a CPU, or for a lock whose owner did
         (Moment(10.01, 5.004, 1.0, 2.004), (0.006, False)),
         (Moment(10.01, 5.004, 1.0), (0.004, False)),  # nobody looked: only what it surely did
-        (Moment(10.01, 5.004, 1.0, 2.0, starves=True), (0.004, False)),  # a thread waits for a CPU still: the kernel has not counted it
         (Moment(10.5, 5.4, 1.0, 2.0), (0.4, True)),  # it had the lock
         (Moment(10.5, 5.0, 1.0, 2.0), (0.0, True)),  # the process was stopped
         (Moment(10.5, 5.4, 1.49, 2.5), (0.4, False)),  # the watch had no CPU, and the loop did

@@ -2,8 +2,8 @@
 
 A thread repeatedly asks the loop for an answer. While none comes, it examines the loop's thread: which callback runs (at the bottom of the
 stack), and how long it has worked or been blocked. On an overloaded machine a thread may wait for a CPU, or for another thread that holds
-the interpreter's lock and waits for a CPU. The kernel counts these waits for each thread when they are over, and they are subtracted; while
-one lasts, only CPU time counts. So a report shows only what the callback itself did, with its stack at that moment.
+the interpreter's lock and waits for a CPU. The kernel counts these waits for each thread, and they are subtracted. So a report shows only
+what the callback itself did, with its stack at that moment.
 
 A callback in C that holds the interpreter's lock also stops the watching thread. Such a stall is found afterwards, by the CPU time of the
 loop's thread; its stack shows what ran next.
@@ -28,8 +28,6 @@ TICK = 0.05
 IDLE_SHARE, IDLE_TICKS = 0.04, 8
 """While the loop's thread takes less of a CPU than this and runs no callback, it is not asked, and looked at only every eighth tick: asking
 costs more than an idle loop itself."""
-STARVES_SHARE = 0.2
-"""A thread that is ready to run and has had less of a CPU than this waits for one. Less than all: the kernel counts by its own ticks."""
 TELL_EVERY = 60.0  # seconds between two warnings about the same place
 TASKS = "/proc/self/task"
 
@@ -56,8 +54,7 @@ class Stall:
 @dataclass(frozen=True, slots=True)
 class Moment:
     """Clock readings in seconds: wall time; CPU time of the loop's thread; how long the watching thread has waited for a CPU, and how long
-    all threads together (-1: not measured). `starves`: a thread is ready to run and has had next to no CPU since the last moment, so it
-    waits for one now. `hole`: the longest time since the last moment in which the watching thread ran none of its own
+    all threads together (-1: not measured). `hole`: the longest time since the last moment in which the watching thread ran none of its own
     code (-1: all of it). A reading takes many lines of code, and while the loop is busy each may wait for the interpreter's lock."""
 
     wall: float
@@ -65,7 +62,6 @@ class Moment:
     own_wait: float
     all_waits: float = -1.0
     hole: float = -1.0
-    starves: bool = False
 
 
 def spent(before: Moment, now: Moment, tick: float) -> tuple[float, bool]:
@@ -75,7 +71,7 @@ def spent(before: Moment, now: Moment, tick: float) -> tuple[float, bool]:
     unseen = (gap if now.hole < 0 else now.hole) - (now.own_wait - before.own_wait)
     if unseen > 2 * tick:  # the watching thread had a CPU and not the lock, or the whole process was stopped
         return min(cpu, unseen), True
-    if before.all_waits < 0 or now.all_waits < 0 or now.starves:
+    if before.all_waits < 0 or now.all_waits < 0:
         return min(cpu, gap), False
     return max(min(cpu, gap), gap - (now.all_waits - before.all_waits)), False
 
@@ -96,8 +92,6 @@ class StallWatch:
         self._answered = True
         self._told: dict[CodeType | None, float] = {}
         self._alive, self._hole = 0.0, 0.0
-        self._last: tuple[float, dict[int, float]] = 0.0, {}
-        """When all threads were looked at last, and the CPU time of each then."""
 
     def __enter__(self) -> StallWatch:
         self._loop = asyncio.get_running_loop()
@@ -142,19 +136,9 @@ class StallWatch:
         self._runs()
         cpu, _ = self._schedstat(self._tid)
         _, own = self._schedstat(threading.get_native_id())
-        waits, starves = self._look_at_all() if pending else (-1.0, False)
+        waits = sum(self._schedstat(int(tid))[1] for tid in os.listdir(TASKS)) if pending else -1.0  # noqa: PTH208 - often
         hole, self._hole = self._hole, 0.0
-        return Moment(self._alive, cpu, own, waits, hole, starves)
-
-    def _look_at_all(self) -> tuple[float, bool]:
-        """Return how long all threads together have waited for a CPU, and whether one waits now."""
-        found = {int(tid): self._schedstat(int(tid)) for tid in os.listdir(TASKS)}  # noqa: PTH208 - often
-        at, last = time.monotonic(), self._last
-        self._last = at, {tid: cpu for tid, (cpu, _) in found.items()}
-        least = STARVES_SHARE * (at - last[0])
-        own = threading.get_native_id()
-        slow = [tid for tid, (cpu, _) in found.items() if tid != own and cpu - last[1].get(tid, -1.0) < least]
-        return sum(wait for _, wait in found.values()), any(_is_ready(tid) for tid in slow)
+        return Moment(self._alive, cpu, own, waits, hole)
 
     def _schedstat(self, tid: int) -> tuple[float, float]:
         found = _schedstat(tid)
@@ -222,12 +206,3 @@ def _schedstat(tid: int) -> tuple[float, float]:
     except (OSError, ValueError):
         return 0.0, 0.0
     return int(cpu) / 1e9, int(wait) / 1e9
-
-
-def _is_ready(tid: int) -> bool:
-    """Return whether a thread runs or waits for a CPU, and for nothing else."""
-    try:
-        with open(f"{TASKS}/{tid}/stat", "rb", buffering=0) as f:
-            return f.read(256).rpartition(b")")[2].split(None, 1)[0] == b"R"
-    except (OSError, IndexError):  # it is gone
-        return False

@@ -12,12 +12,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -25,6 +23,7 @@ from pyspark.sql import DataFrame
 
 from bench.processes import Cpu
 from bench.report.figures import Figure, note
+from bench.served import serving
 from bench.spark_jars import spark_jars
 from tidemill.playground.programs.mariadb import MariaDbServer
 from tidemill.playground.server import Playground
@@ -44,20 +43,6 @@ async def serve(rows: int) -> None:
     async with playground:
         print(json.dumps({"pd": playground.pd_address}), flush=True)
         await asyncio.to_thread(sys.stdin.read)
-
-
-@contextmanager
-def upstream(rows: int) -> Iterator[str]:
-    """The address of its PD."""
-    command = [sys.executable, "-m", "bench.bench_jdbc", "--serve", "--rows", str(rows)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield json.loads(process.stdout.readline())["pd"]
-    finally:
-        process.stdin.close()
-        process.wait()
 
 
 def of_servers() -> float:
@@ -127,7 +112,11 @@ def main() -> None:
     if given.serve:
         asyncio.run(serve(given.rows))
         return
-    with tempfile.TemporaryDirectory(prefix="bench-jdbc-") as folder, upstream(given.rows) as pd, MariaDbServer(memory="512M") as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-jdbc-") as folder,
+        serving("bench.bench_jdbc", "--rows", str(given.rows)) as pd,
+        MariaDbServer(memory="512M") as server,
+    ):
         measure(given.rows, pd, server, Path(folder))
 
 

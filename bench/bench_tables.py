@@ -30,6 +30,7 @@ from typing import Any
 
 import psutil
 
+from bench.served import serving
 from tests.support.schema.many_tables import create_tables, load_tables
 from tidemill.playground.server import Playground
 
@@ -48,20 +49,6 @@ async def serve(count: int, stores: int) -> None:
     async with playground:
         print(json.dumps({"pd": playground.pd_address}), flush=True)
         await asyncio.to_thread(sys.stdin.read)
-
-
-@contextmanager
-def upstream(count: int, stores: int) -> Iterator[str]:
-    """The address of its PD."""
-    command = [sys.executable, "-m", "bench.bench_tables", "--serve", "--count", str(count), "--stores", str(stores)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield json.loads(process.stdout.readline())["pd"]
-    finally:
-        process.stdin.close()
-        process.wait()
 
 
 # ---- the log on S3 ---------------------------------------------------------------------------------------------------
@@ -176,7 +163,7 @@ def main() -> None:
         if args.s3:
             stack.enter_context(store.serving())
         log = store.url if args.s3 else str(work / "log")
-        pd = stack.enter_context(upstream(count, args.stores))
+        pd = stack.enter_context(serving("bench.bench_tables", "--count", str(count), "--stores", str(args.stores)))
         for name in ("new log", "again"):
             capture = Capture(pd, log, work / "data", name.split()[0])
             try:

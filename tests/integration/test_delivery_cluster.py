@@ -13,7 +13,8 @@ import pytest
 from pyarrow.fs import LocalFileSystem, copy_files
 
 from tests.support.changelog.logs import golden_log
-from tests.support.delivery.drivers import FAST, Driver, assert_as_replayed, can_hide, freeze, stops, thaw
+from tests.support.changelog.steps import thaw
+from tests.support.delivery.drivers import FAST, Driver, assert_as_replayed, can_hide, freeze, stops
 from tests.support.servers.s3 import filesystem, make_bucket, s3_server
 from tests.support.spark.standalone import Standalone
 from tidemill.changefeed.replay import replay

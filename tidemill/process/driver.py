@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import threading
+from contextlib import suppress
 from pathlib import Path
+
+from tidemill.process.children import environment, python
 
 
 def driver_pid() -> int:
@@ -31,3 +36,21 @@ def lives(pid: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def begin_beside(module: str, order: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """Start a module as a process that outlives its caller, which may end with a plan, and give it its order, one line, by stdin. It is
+    reaped where the caller lives on. A process that ends before it has read its order raises nothing here."""
+    process = subprocess.Popen(
+        python(module),
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(order.encode() + b"\n")
+    threading.Thread(target=process.wait, name=module, daemon=True).start()
+    return process

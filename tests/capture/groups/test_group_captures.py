@@ -170,7 +170,8 @@ async def taken_over(playground: Playground, folder: Path, log: Path | str) -> N
             ts = playground.cluster.transact(mutations)
             if i == 100:
                 asleep = pid_of(capture, 0)
-                freeze(asleep, log)
+                while not freeze([psutil.Process(asleep)], log):
+                    pass
             await asyncio.sleep(0.005)
         await until(lambda: member.restarts > 0 and member.phase is Phase.RUNNING, PATIENCE)
         assert pid_of(capture, 0) != asleep

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import os
-import signal
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,12 +28,22 @@ def is_in_a_step(log: Path, pids: Collection[int]) -> bool:
     return False
 
 
-def freeze(pid: int, log: Path | str) -> None:
-    """Stop a process (SIGSTOP), as a machine that stands still does: not while it is in a step on a file of a log on this machine."""
-    while True:
-        os.kill(pid, signal.SIGSTOP)
-        while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
-            pass
-        if not isinstance(log, Path) or not is_in_a_step(log, {pid}):
-            return
-        os.kill(pid, signal.SIGCONT)
+def freeze(processes: Sequence[psutil.Process], log: Path | str) -> bool:
+    """Stop processes (SIGSTOP), as a machine that stands still does. False: one is in a step on a file of a log on this machine, and all go
+    on; try again."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.suspend()
+            while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+                pass
+    if not isinstance(log, Path) or not is_in_a_step(log, {process.pid for process in processes}):
+        return True
+    thaw(processes)
+    return False
+
+
+def thaw(processes: Sequence[psutil.Process]) -> None:
+    """Let processes go on."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import psutil
 
-from tests.support.changelog.steps import is_in_a_step
+from tests.support.changelog.steps import is_in_a_step, thaw
 from tests.support.delivery.feeds import Delivered
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
@@ -150,12 +150,6 @@ def freeze(processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGSTOP)
-
-
-def thaw(processes: Iterable[psutil.Process]) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGCONT)
 
 
 def can_hide() -> bool:

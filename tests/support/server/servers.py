@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.support.changelog.steps import is_in_a_step
+from tests.support.changelog.steps import freeze, thaw
 from tests.support.delivery.runs import await_that
 from tidemill.process.children import environment, python
 from tidemill.process.ports import free_ports
@@ -118,19 +118,11 @@ class Server:
 
         Not while it is in a step on a file of the log.
         """
-        while True:
-            processes = self.whole()[: 1 if alone else None]
-            for process in processes:
-                with suppress(psutil.NoSuchProcess):
-                    process.suspend()
-            if not is_in_a_step(self.log, {process.pid for process in processes}):
-                return
-            self.wake()
+        while not freeze(self.whole()[: 1 if alone else None], self.log):
+            pass
 
     def wake(self) -> None:
-        for process in self.whole():
-            with suppress(psutil.NoSuchProcess):
-                process.resume()
+        thaw(self.whole())
 
     def stop(self) -> int:
         assert self.process is not None

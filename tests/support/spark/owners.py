@@ -50,7 +50,7 @@ def next_batch(stream: Stream) -> list[Row]:
         if batch:
             return batch
         time.sleep(0.05)
-    raise AssertionError("there is no further batch")
+    raise AssertionError("the stream gave no more batches")
 
 
 def journal(folder: Path) -> str:

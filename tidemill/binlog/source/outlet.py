@@ -95,7 +95,7 @@ class LogOutlet:
             self._add(self.writer.partition(partition), run)
 
     def _add(self, writer: PartitionWriter, run: Run) -> None:
-        _, above = _cut([run], writer.head)  # the folder has what comes before: a crash came between the folders
+        _, above = _cut([run], writer.head)  # what is at or below the head was published before a crash
         for rest in above:
             self._runs[writer].append(rest)
             self._waiting += rest.nbytes

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,7 @@ from pathlib import Path
 from tidemill.changelog import initial_load
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import ClusterMismatch, ConfigError, LogUnavailable, TidemillError, made, redact
-from tidemill.process.children import SAFE_PATH, python
-from tidemill.process.driver import driver_pid
+from tidemill.process.driver import begin_beside, driver_pid
 from tidemill.spark.cluster.connection import Cluster, connected
 from tidemill.spark.cluster.owner import Order, is_owned
 from tidemill.spark.cluster.place import Place, place_of
@@ -77,19 +75,7 @@ class QueryCapture:
     def start(self) -> None:
         """Start the owner, which ends at once if there is one."""
         order = Order(self.log, str(self._place.folder), driver_pid(), tuple(_options(self._wanted, self._place)))
-        process = subprocess.Popen(
-            python("tidemill.spark.cluster.owner"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **SAFE_PATH},
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        with process.stdin:
-            process.stdin.write(order.to_json().encode() + b"\n")
-        threading.Thread(target=process.wait, name="owner", daemon=True).start()  # reaps it, where this process lives on
-        self._owner = process
+        self._owner = begin_beside("tidemill.spark.cluster.owner", order.to_json())
 
     def ensure(self) -> None:
         """Return when there is a log. Raises ClusterMismatch, LogUnavailable, and the error that ended the capture."""

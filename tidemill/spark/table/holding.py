@@ -7,11 +7,9 @@ point of its own.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,8 +19,7 @@ from pathlib import Path
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.gc import GcGuard, service_id
 from tidemill.errors import StartTsBeforeGc, UpstreamUnavailable
-from tidemill.process.children import SAFE_PATH, python
-from tidemill.process.driver import driver_pid
+from tidemill.process.driver import begin_beside, driver_pid
 from tidemill.spark.cluster.connection import Cluster
 from tidemill.spark.table.keeper import GREETING_S, TTL_S, Keeping
 from tidemill.spark.table.upstream import collected
@@ -66,22 +63,10 @@ async def start_keeper(pd: PdClient, cluster: Cluster, ts: int, tasks: int) -> H
 
 def _started(keeping: Keeping) -> int:
     """Start the keeper's process, and return its port."""
-    process = subprocess.Popen(
-        python("tidemill.spark.table.keeper"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **SAFE_PATH},
-        start_new_session=True,
-    )
-    assert process.stdin is not None
+    process = begin_beside("tidemill.spark.table.keeper", keeping.to_json(), stdout=subprocess.PIPE)
     assert process.stdout is not None
-    with process.stdin, process.stdout, suppress(BrokenPipeError, ValueError):
-        process.stdin.write(keeping.to_json().encode() + b"\n")
-        process.stdin.flush()
-        port = int(process.stdout.readline())
-        threading.Thread(target=process.wait, name="keeper", daemon=True).start()  # reaps it, where this process lives on
-        return port
+    with process.stdout, suppress(ValueError):
+        return int(process.stdout.readline())
     process.kill()
     process.wait()
     raise UpstreamUnavailable("the process that holds back garbage collection for the query has not started")

@@ -60,7 +60,7 @@ class CheckpointTable:
             raise SinkError(f"{self._database.where}: {self._plain} has no usable position: {found[0][:200]}") from None
 
     def save(self, position: Position) -> None:
-        """Write the position. One of a clean stop is no moment: what was being written when it was asked for is downstream too."""
+        """Write the position. A clean stop adds nothing to the ts-map: rows above its position may be downstream already."""
         if self._moments is not None and not position.consistent:
             self._moments.note(self._ts_map, position.commit_ts)
         value = {

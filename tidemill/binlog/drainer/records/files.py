@@ -63,7 +63,6 @@ class RecordFiles:
         """Append one record, whose payload of `size` bytes comes in parts. Where that fails, nothing of it stays. Raises what `parts`
         raises."""
         if self._file is None or self._file.tell() >= self._full:
-            self.sync()
             self._next()
         assert self._file is not None
         begin = self._file.tell()
@@ -89,7 +88,6 @@ class RecordFiles:
                 if held:
                     yield b"".join(held)
                     held = []
-                self.sync()
                 self._next()
                 size = 0
             held.append(frame(payload))
@@ -98,8 +96,8 @@ class RecordFiles:
             yield b"".join(held)
 
     def _next(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        """Begin the next file, once the present one is on the disk."""
+        self.close()
         self._number += 1
         name = f"binlog-{self._number:016d}-{datetime.now():%Y%m%d%H%M%S}"
         self._file = (self._folder / name).open("xb", buffering=0)

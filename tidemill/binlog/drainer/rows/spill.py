@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tidemill.binlog.blocks import Array
+from tidemill.binlog.blocks import Array, plain_memory
 from tidemill.errors import DiskLow
 
 LEAST = 32 << 20
@@ -32,11 +32,11 @@ class Spill:
     def __call__(self, size: int) -> Array:
         """Return so many bytes, with any content. Raises DiskLow."""
         if size < LEAST:
-            return np.empty(size, np.uint8)
+            return plain_memory(size)
         try:
             with tempfile.TemporaryFile(dir=self._folder, prefix="tidemill-large-") as file:
                 if not _reserved(file.fileno(), size):
-                    return np.empty(size, np.uint8)
+                    return plain_memory(size)
                 return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
         except OSError as error:
             raise DiskLow(

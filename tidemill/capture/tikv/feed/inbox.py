@@ -46,7 +46,7 @@ class Inbox:
         return self.bytes < self.high
 
     def wake(self) -> None:
-        """Make `take`, this or the next one, return even if there is no message."""
+        """Make the `take` that waits now return, or else the next one, even if there is no message."""
         self._woken = True
         self._some.set()
 

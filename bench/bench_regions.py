@@ -79,7 +79,8 @@ class Fleet:
     machine: RegionMachine = field(default_factory=lambda: RegionMachine(2))
     events: deque[Event] = field(default_factory=deque)
     loads: deque[A.LoadRegions] = field(default_factory=deque)
-    by_slot: dict[int, list[A.Subscribe]] = field(default_factory=dict)
+    by_slot: dict[int, list[int]] = field(default_factory=dict)  # regions; those of a stream have one request id
+    request_of: dict[int, int] = field(default_factory=dict)
     waiting: list[A.Subscribe] = field(default_factory=list)
     store_of: dict[int, int] = field(default_factory=dict)
     now: float = 0.0
@@ -156,7 +157,8 @@ class Fleet:
 
     def _initialized(self, action: A.Subscribe) -> bytes:
         """The store's message that the scan of a subscription is complete."""
-        self.by_slot.setdefault(action.slot, []).append(action)
+        self.by_slot.setdefault(action.slot, []).append(action.region.id)
+        self.request_of[action.slot] = action.request_id
         event = cdcpb.Event(region_id=action.region.id, request_id=action.request_id)
         event.entries.entries.append(cdcpb.Event.Row(type=cdcpb.Event.INITIALIZED))
         return cdcpb.ChangeDataEvent(events=[event]).SerializeToString()
@@ -171,6 +173,7 @@ class Fleet:
         self.apart += time.process_time() - begin
         for slot, messages in said.items():  # what a store says at the same time is in the inbox together
             self.receiver.step([slot] * len(messages), list(messages))
+        self.receiver.matcher.sweep()  # as before each look for what can be sealed
         while self.events:
             match self.events.popleft():
                 case ScanDone(sub_range):
@@ -186,7 +189,7 @@ class Fleet:
             at, size = 0, 8
             while at < len(subscriptions):
                 group = subscriptions[at : at + size]
-                resolved = cdcpb.ResolvedTs(regions=[s.region.id for s in group], ts=ts, request_id=group[0].request_id)
+                resolved = cdcpb.ResolvedTs(regions=group, ts=ts, request_id=self.request_of[slot])
                 self.receiver.step([slot], [cdcpb.ChangeDataEvent(resolved_ts=resolved).SerializeToString()])
                 at, size = at + size, size * 4
 

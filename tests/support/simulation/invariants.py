@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tidemill.capture.tikv.receive.ingest import (
     Event,
     ProtocolBroken,
@@ -207,8 +209,9 @@ class Witness:
                 self.sub_ranges[sub_range.id] = now
                 assert now <= allowed, f"{at}: resolved {now}, complete up to {allowed}"
         assert seen == len(sub_of), "every record of the receiver is a sub-range's"
-        assert receiver._sub_range_of == {sub: sub_range for sub_range, sub in sub_of.items()}
         subs = receiver.matcher.subs[: receiver.matcher.count(X_NSUBS)]
+        bound = np.flatnonzero(subs["state"] != FREE).tolist()
+        assert dict(zip(bound, subs["sub_range"][bound].tolist(), strict=True)) == {sub: sub_range for sub_range, sub in sub_of.items()}
         assert receiver._ended.isdisjoint(subs["stream"][subs["state"] == ACTIVE].tolist()), "a stream that is over is listened to"
         held = receiver.matcher.subs["state"][: receiver.matcher.count(X_NSUBS)] != FREE
         assert seen == int(held.sum()), "a record that is nobody's holds the frontier"

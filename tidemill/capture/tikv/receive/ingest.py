@@ -37,6 +37,8 @@ from tidemill.metrics.histogram import Histograms
 from tidemill.process import threads
 
 LATE_JOIN = 65536
+NOBODY = -1
+"""The sub-range of a subscription that was replaced or dropped."""
 QUIET_S = 1.0
 """How often an ingest thread to which nothing comes looks around."""
 
@@ -190,8 +192,7 @@ class Receiver:
         """Of the ingest thread: it has ended."""
         self._next_seal = 0.0
         self._ended: set[int] = set()  # ended streams
-        self._sub_of: dict[int, int] = {}
-        self._sub_range_of: dict[int, int] = {}
+        self._sub_of: dict[int, int] = {}  # subscription by sub-range; the matcher's records have the way back
 
     # ------------------------------------------------------------------ from other threads
 
@@ -243,14 +244,17 @@ class Receiver:
     def _bind(self, sub_range: int, sub: int) -> None:
         before = self._sub_of.get(sub_range)
         self._sub_of[sub_range] = sub
-        self._sub_range_of[sub] = sub_range
-        self.matcher.subs[sub]["sub_range"] = sub_range
+        self.matcher.subs["sub_range"][sub] = sub_range
         if before is not None:
             self._unbind(before)
 
     def _unbind(self, sub: int) -> None:
-        del self._sub_range_of[sub]
+        self.matcher.subs["sub_range"][sub] = NOBODY
         self.matcher.drop(sub)
+
+    def _sub_range_of(self, sub: int) -> int | None:
+        sub_range = int(self.matcher.subs["sub_range"][sub])
+        return sub_range if sub_range != NOBODY else None
 
     def drop(self, sub_ranges: Sequence[int]) -> None:
         """Forget sub-ranges: others have replaced them, or their span is not captured any more."""
@@ -266,7 +270,8 @@ class Receiver:
     def end_stream(self, stream: int, reason: str, *, bad: bool = False) -> None:
         """End a stream. Reports the sub-ranges that lost their subscription."""
         self._ended.add(stream)
-        lost = tuple((self._sub_range_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
+        subs = self.matcher.end_stream(stream)
+        lost = tuple(zip(self.matcher.subs["sub_range"][subs].tolist(), self.matcher.subs["resolved"][subs].tolist(), strict=True))
         self._on_events([StreamLost(stream, lost, reason, bad)])
 
     def renew(self, sub_range: int) -> None:
@@ -373,7 +378,7 @@ class Receiver:
     def _tell(self, controls: Sequence[Control]) -> None:
         events: list[Event] = []
         for control in controls:
-            sub_range = self._sub_range_of.get(control.sub)
+            sub_range = self._sub_range_of(control.sub)
             if sub_range is None:
                 continue
             if isinstance(control, Initialized):
@@ -401,7 +406,7 @@ class Receiver:
     def _lost(self, control: Violation, head: int) -> RowLost:
         self.stats.causes[control.cause] += 1
         region_id = int(self.matcher.subs[control.sub]["region_id"])
-        return RowLost(self._sub_range_of.get(control.sub, 0), region_id, control.cause, control.row, head)
+        return RowLost(self._sub_range_of(control.sub) or 0, region_id, control.cause, control.row, head)
 
     def _budgets(self) -> None:
         """Keep memory within its budgets: prewrites, rows, then whatever else holds memory."""

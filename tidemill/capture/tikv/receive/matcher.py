@@ -39,6 +39,7 @@ CAUSES = {
 
 
 _PADDING = bytes(PAD)
+_WORD = bytes(8)  # after the bounds of a range: they are compared by words
 _NOWHERE = address(_PADDING)  # the bounds of a range without a subscription: nothing is compared with them
 
 COUNTED = {
@@ -160,7 +161,7 @@ class Matcher:
         sub = self._new_sub()
         if 2 * self._bound >= len(self.lookup):
             self._rebuild_lookup()
-        self._ranges[sub] = bounds = lo + hi + _PADDING
+        self._ranges[sub] = bounds = lo + hi + _WORD
         low = address(bounds)
         range_ = len(lo), len(hi), low, low + len(lo)
         wanted = checkpoint if since is None else since

@@ -52,7 +52,8 @@ class RangeLock(Generic[P]):
     def __init__(self, whole: P) -> None:
         self._parts: list[P] = [whole]
         self._starts: list[bytes] = [whole.start]
-        self._of_region: dict[int, list[P]] = {}
+        self._of_region: dict[int, P] = {}
+        self._others: dict[int, list[P]] = {}  # of regions that have locked more than one part; rare, so a region costs no list
 
     def __iter__(self) -> Iterator[P]:
         return iter(self._parts)
@@ -99,28 +100,39 @@ class RangeLock(Generic[P]):
     def ask(self, start: bytes, end: bytes, region_id: int, version: int) -> Answer:
         """Return whether a region of this version may lock [start, end). Only locked parts can prevent it."""
         holders = [part for part in self.touching(start, end) if part.region is not None]
-        same = [part for part in self._of_region.get(region_id, ()) if part not in holders]
+        same = [part for part in self._held_by(region_id) if part not in holders]
         if not holders and not same:
             return FREE
         if all(part.region is not None and part.region.version < version for part in (*holders, *same)):
             return WAIT
         return Answer(Verdict.STALE, tuple(_uncovered(start, end, holders)))
 
+    def _held_by(self, region_id: int) -> list[P]:
+        first = self._of_region.get(region_id)
+        return [] if first is None else [first, *self._others.get(region_id, ())]
+
     def lock(self, part: P, region: Region) -> None:
         """Give the part to the region."""
         self.unlock(part)
         part.region = region
-        self._of_region.setdefault(region.id, []).append(part)
+        if self._of_region.setdefault(region.id, part) is not part:
+            self._others.setdefault(region.id, []).append(part)
 
     def unlock(self, part: P) -> None:
         """Take the part from its region. It keeps its resolved ts."""
         if part.region is None:
             return
-        holders = self._of_region[part.region.id]
-        holders.remove(part)
-        if not holders:
-            del self._of_region[part.region.id]
-        part.region = None
+        region_id, part.region = part.region.id, None
+        others = self._others.get(region_id)
+        if self._of_region[region_id] is not part:
+            assert others is not None
+            others.remove(part)
+        elif others:
+            self._of_region[region_id] = others.pop(0)
+        else:
+            del self._of_region[region_id]
+        if others == []:
+            del self._others[region_id]
 
     # ------------------------------------------------------------------ parts
 
@@ -142,7 +154,7 @@ class RangeLock(Generic[P]):
             if part.end != following.start or part.start >= part.end:
                 raise ValueError(f"part [{part.start.hex()}, {part.end.hex()}) is followed by {following.start.hex()}")
         locked = sorted(part.start for part in self._parts if part.region is not None)
-        if locked != sorted(part.start for parts in self._of_region.values() for part in parts):
+        if locked != sorted(part.start for region_id in self._of_region for part in self._held_by(region_id)):
             raise ValueError("the index of regions is wrong")
 
 

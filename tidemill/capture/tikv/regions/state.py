@@ -77,12 +77,15 @@ class RequestIds:
     ts. A second sub-range of the same region takes the partition's next id: 1 + partition, then 1 + partition + `partitions`, and so on."""
 
     partitions: int
-    _given: dict[tuple[int, int], int] = field(default_factory=dict)  # (region, partition) -> how many ids were taken so far
-    _back: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # of these, the ids that are free again: a heap
+    _given: dict[int, int] = field(default_factory=dict)  # by region and partition (`_place`): how many ids were taken so far
+    _back: dict[int, list[int]] = field(default_factory=dict)  # of these, the ids that are free again: a heap
+
+    def _place(self, region_id: int, partition: int) -> int:
+        return region_id * self.partitions + partition
 
     def take(self, region_id: int, partition: int) -> int:
         """Return an id that the region does not use on this stream."""
-        place = region_id, partition
+        place = self._place(region_id, partition)
         if back := self._back.get(place):
             return heapq.heappop(back)
         given = self._given.get(place, 0)
@@ -91,7 +94,7 @@ class RequestIds:
 
     def give_back(self, region_id: int, request_id: int) -> None:
         """Free an id. The store has ended the subscription: no message of it can follow."""
-        place = region_id, (request_id - 1) % self.partitions
+        place = self._place(region_id, (request_id - 1) % self.partitions)
         back = self._back.setdefault(place, [])
         heapq.heappush(back, request_id)
         if len(back) == self._given[place]:

@@ -405,10 +405,27 @@ def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path
             await world.create()
             removing = asyncio.create_task(world.manager.remove("f"))
             await asyncio.sleep(0)
+            with pytest.raises(e.ChangefeedAlreadyExists, match="f"):
+                await world.create()
             world.says("ended", how="stopped")
             assert (await removing).state is State.REMOVED
+            assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1, "its batch ended: it was not cut off"
             assert [*(tmp_path / "data/changefeeds").iterdir()] == []
             assert (await world.create()).state is State.NORMAL
+
+    run(work())
+
+
+def test_a_removed_changefeed_is_gone_when_its_host_is(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            removing = asyncio.create_task(world.manager.remove("f"))
+            await asyncio.sleep(0)
+            world.processes.lost("killed", True)
+            await removing
+            assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1
+            assert [*(tmp_path / "data/changefeeds").iterdir()] == []
 
     run(work())
 

@@ -276,6 +276,7 @@ def answering(status: int, code: str) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else a body waits until the client has acknowledged the head, up to 40 ms
 
         def log_message(self, format: str, *args: object) -> None:
             pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC
@@ -23,6 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.delivery.messages import context, messages_of
+from tests.support.servers.certificates import Authority
 from tests.support.servers.kafka import new_topic_name, read_topic
 from tidemill.binlog.ddls import Ddl
 from tidemill.binlog.drainer.kafka import KafkaOutlet
@@ -32,7 +32,7 @@ from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.process.ports import free_ports
-from tidemill.sinks.kafka import options
+from tidemill.sinks.kafka import denials, options
 from tidemill.sinks.kafka.task import KafkaTaskSink
 from tidemill.sinks.spec import open_driver_sink
 from tidemill.wire import slave_binlog_pb2
@@ -40,7 +40,6 @@ from tidemill.wire import slave_binlog_pb2
 pytestmark = pytest.mark.kafka
 
 _PASSWORD = "zq7secret"
-_STORE = "changeit"
 
 
 @dataclass(frozen=True)
@@ -54,30 +53,22 @@ class Secured:
     client_key: Path
 
 
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)
-
-
-def _keys(folder: Path, alias: str) -> tuple[Path, Path]:
-    """A key store for 127.0.0.1 and its certificate as PEM."""
-    store, certificate = folder / f"{alias}.p12", folder / f"{alias}.pem"
-    common = ["-keystore", str(store), "-storepass", _STORE, "-alias", alias]
-    name = ["-dname", f"CN={alias}", "-ext", "SAN=IP:127.0.0.1", "-validity", "2"]
-    _run("keytool", "-genkeypair", "-keyalg", "RSA", "-keysize", "2048", "-storetype", "PKCS12", *name, *common)
-    _run("keytool", "-exportcert", "-rfc", "-file", str(certificate), *common)
-    return store, certificate
+def _store(folder: Path, name: str, authority: Authority) -> Path:
+    """A key store of a broker: a key and its certificate, which the authority has signed."""
+    pair = authority.sign(name)
+    store = folder / f"{name}.store.pem"
+    store.write_bytes(pair.key + pair.certificate)
+    return store
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("keys")
-    store, ca = _keys(folder, "broker")
-    client, certificate = _keys(folder, "client")
-    key, trust = folder / "client.key", folder / "trust.p12"
-    _run("openssl", "pkcs12", "-in", str(client), "-passin", f"pass:{_STORE}", "-nodes", "-nocerts", "-out", str(key))
-    _run(
-        "keytool", "-importcert", "-noprompt", "-file", str(certificate), "-keystore", str(trust), "-storepass", _STORE, "-alias", "client"
-    )
+    of_brokers, of_clients = Authority("brokers"), Authority("clients")
+    store, ca, trust = _store(folder, "broker", of_brokers), folder / "ca.pem", folder / "clients.pem"
+    ca.write_bytes(of_brokers.pem)
+    trust.write_bytes(of_clients.pem)
+    certificate, key = of_clients.sign("client").write(folder, "client")
     broker = KafkaBroker()
     tls, sasl, mutual = (f"127.0.0.1:{port}" for port in free_ports(3))
     listeners = f"PLAINTEXT://{broker.address},TLS://{tls},SAFE://{sasl},MUTUAL://{mutual}"
@@ -89,11 +80,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             "advertised.listeners": listeners,
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL,SAFE:SASL_SSL,MUTUAL:SSL",
             "ssl.keystore.location": str(store),
-            "ssl.keystore.type": "PKCS12",
-            "ssl.keystore.password": _STORE,
+            "ssl.keystore.type": "PEM",
             "listener.name.mutual.ssl.client.auth": "required",
             "listener.name.mutual.ssl.truststore.location": str(trust),
-            "listener.name.mutual.ssl.truststore.password": _STORE,
+            "listener.name.mutual.ssl.truststore.type": "PEM",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "listener.name.safe.scram-sha-256.sasl.jaas.config": scram,
             "listener.name.safe.scram-sha-512.sasl.jaas.config": scram,
@@ -150,7 +140,9 @@ def test_sasl_over_tls(secured: Secured) -> None:
 
 
 def test_wrong_credentials_end_at_once_and_show_no_secret(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once for the driver. A task's client is refused several times first: it is taken for one that worked before."""
     monkeypatch.setattr(options, "METADATA_TIMEOUT", 3.0)
+    monkeypatch.setattr(denials, "LASTS_S", 1.0)
     topic = new_topic_name("sasl")
     uri = f"kafka+ssl://{secured.sasl}/{topic}?protocol=open-protocol&ca={secured.ca}&sasl-user=bob&sasl-password=zq7wrong"
     sink = KafkaTaskSink(parse_sink_uri(uri))

@@ -98,7 +98,7 @@ def test_rows_go_on_while_an_index_is_built_and_the_next_ddl_waits(db: MariaDb, 
         ctx = sink.begin(1)
         sink.ddl(ADD, **INDEX)  # returns, although it waits
         sink.driver.finish_batch(ctx)
-        assert waiting(db) == 1
+        await_that(lambda: waiting(db) == 1)
         assert remembered(db) == 1
         sink.batch(2, change(KIND_INSERT, 5, 5, LATER + 11, number=1), from_ts=LATER + 10, to_ts=LATER + 20)  # another table
         sink.begin(3, LATER + 20, LATER + 30)

@@ -80,6 +80,7 @@ class Proxy:
             client.close()
             return
         for one, other in ((client, server), (server, client)):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a part of a message waits for the peer's acknowledgement
             self._peers[one] = other
             self._selector.register(one, selectors.EVENT_READ)
 

@@ -56,6 +56,7 @@ class Hosting:
         self._schemas = LogSchemas(options.log)
         self._asking_schemas = asyncio.Lock()
         self._feeds: dict[str, Feed] = {}
+        self._leaving: dict[str, Feed] = {}  # removed, with a batch that may not have ended
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._idle: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -157,7 +158,11 @@ class Hosting:
                 self._progressed(self._feeds.get(name), figures)
             self._start_suspect()
             return
-        feed = self._feeds.get(str(found.get("feed")))
+        name = str(found.get("feed"))
+        if word == "ended" and name in self._leaving and found.get("run") == self._leaving[name].life.run:
+            self._left(self._leaving[name])
+            return
+        feed = self._feeds.get(name)
         if feed is None or found.get("run") != feed.life.run:
             return
         if word in ("erred", "ended"):
@@ -200,8 +205,15 @@ class Hosting:
         self._save_state(feed)
         self._do(feed, do)
 
+    def _left(self, feed: Feed) -> None:
+        """The batch of a removed changefeed has ended."""
+        feed.life.stopped()
+        self._idle[feed.id].set()
+
     def _host_lost(self, why: str, crashed: bool) -> None:
         self._host_up = False
+        for feed in self._leaving.values():
+            self._left(feed)
         blamed = self._feeds.get(self._suspects.host_lost(crashed) or "")
         for feed in self._feeds.values():
             feed.life.host_lost(why, time.time())

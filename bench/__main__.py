@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.report.figures import PLACE, NotFigures, read
+from bench.report.figures import MEMORY, PLACE, NotFigures, read
 from bench.report.page import Run, page
 
 PAGE = Path("bench-page.html")
@@ -27,9 +27,15 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
     made = ["--corpus", str(corpus)] if corpus else []
     log = ["--corpora", str(corpus)] if corpus else []
     rows = "1000000" if quick else "10000000"
+    memory = ["--work", str(MEMORY)] if MEMORY.is_dir() and not quick else []
     return [
         *(["bench.bench_encode", "narrow", "mixed", "wide", *made, "--protocol", protocol] for protocol in PROTOCOLS),
         ["bench.bench_capture", "narrow", "mixed", *made, "--rows", "200000" if quick else "1000000"],
+        *(
+            [["bench.bench_capture", "narrow", "mixed", *made, "--rows", "1000000", "--shapes", "live1/64", "live10/64", *memory]]
+            if memory
+            else []
+        ),
         ["bench.bench_regions", "regions", "--count", "30000" if quick else "300000"],
         ["bench.bench_regions", "tables", "--count", "10000" if quick else "100000"],
         ["bench.bench_sockets", "--count", "1000" if quick else "10000"],
@@ -58,6 +64,7 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_takeover", *(["--rounds", "1", "--seconds", "10"] if quick else [])],
         ["bench.bench_start", *(["--seconds", "20", "--settled", "10"] if quick else [])],
         ["bench.bench_end_to_end", "catch-up", "--rows", rows],
+        *([["bench.bench_end_to_end", "catch-up", "--rows", rows, *memory]] if memory else []),
         ["bench.bench_end_to_end", "live", "--seconds", "20" if quick else "60"],
     ]
 

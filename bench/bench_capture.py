@@ -5,7 +5,8 @@
 A store of its own process sends serialised messages over HTTP/2 as fast as flow control lets it; its CPU does not count. Shapes:
 `scan` is an incremental scan (COMMITTED rows), `liveN` are transactions of N rows (PREWRITE and COMMIT events); behind the slash
 the most events a message holds. Resolved ts come every 50,000 rows, so several segments are sealed. The rows that reach the log
-are counted; user and system time are told apart because the latter is noisy in virtual machines.
+are counted; user and system time are told apart because the latter is noisy in virtual machines. `--work /dev/shm` shows it without
+a disk: a file's pages are memory that was never touched, and a virtual machine gets that from its host first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import uvloop
 
 from bench.corpus import NAMES, Corpus, load
 from bench.report import limits
-from bench.report.figures import Figure, Limit, note
+from bench.report.figures import Figure, Limit, files_in, note
 from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
@@ -314,9 +315,9 @@ async def receive(port: int, log: Path, last_ts: int, transport: str) -> Result:
     )
 
 
-def measure(corpus: Corpus, shape: Shape, rows: int, transport: str) -> Result:
-    """One run, with a store of its own and a log in a scratch folder."""
-    with tempfile.TemporaryDirectory(prefix="bench-capture-") as folder:
+def measure(corpus: Corpus, shape: Shape, rows: int, transport: str, work: Path) -> Result:
+    """One run, with a store of its own and a log in a scratch folder below `work`."""
+    with tempfile.TemporaryDirectory(prefix="bench-capture-", dir=work) as folder:
         path, last_ts = Path(folder, "messages"), START_TS
         with path.open("wb") as out:
             for message in messages(corpus, shape, rows):
@@ -359,6 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--shapes", nargs="*", default=SHAPES)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()), help="folder for the log; /dev/shm: without a disk")
     parser.add_argument("--transport", default="h2", choices=["h2", "grpc"])
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -370,7 +372,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         corpus = load(name, options.corpus)
         for text in options.shapes:
             best = min(
-                (measure(corpus, Shape.parse(text), options.rows, options.transport) for _ in range(options.runs)), key=lambda r: r.cpu
+                (measure(corpus, Shape.parse(text), options.rows, options.transport, options.work) for _ in range(options.runs)),
+                key=lambda r: r.cpu,
             )
             stages = " ".join(f"{k} {v:.2f}" for k, v in best.stages.items())
             rate = best.rows / best.wall
@@ -381,7 +384,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 flush=True,
             )
             limit = Limit("loopback socket, append and fdatasync", of_socket + of_file)
-            note(Figure("Capture: change feed to change log", f"{name} {text}", best.cpu, "CPU s a million rows", limit, AIMS.get(name)))
+            named = f"{name} {text}{files_in(options.work)}"
+            note(Figure("Capture: change feed to change log", named, best.cpu, "CPU s a million rows", limit, AIMS.get(name)))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.report.figures import Figure, note
+from bench.report.figures import Figure, files_in, note
 from bench.usage import Cpu, TreeUsage
 from tidemill import tso
 from tidemill.config.sections import PERFORMANCE_MODES
@@ -81,10 +81,11 @@ def catch_up(sink: str, rows: int, work: Path) -> None:
     start_up = small.cpu.total - price.total * small.rows / 1e6
     print(f"catch-up {sink}: {price.total:.2f} CPU s per million rows ({price}), {rate:,.0f} rows/s, start-up {start_up:.1f} CPU s")
     print(f"  TiCDC's black hole / this: {TICDC_BLACKHOLE_S / price.total:.1f}", flush=True)
-    note(Figure("The whole job, catching up", sink, price.total, "CPU s a million rows", aim=AIMS_S[sink]))
+    named = sink + files_in(work)
+    note(Figure("The whole job, catching up", named, price.total, "CPU s a million rows", aim=AIMS_S[sink]))
     for kind, seconds in sorted(price.by_kind.items()):
-        note(Figure("The whole job, catching up", f"{sink}, of it {kind}", seconds, "CPU s a million rows"))
-    note(Figure("The whole job, catching up", f"{sink}, rows", rate, "rows a second", most=False))
+        note(Figure("The whole job, catching up", f"{named}, of it {kind}", seconds, "CPU s a million rows"))
+    note(Figure("The whole job, catching up", f"{named}, rows", rate, "rows a second", most=False))
 
 
 def sink_uri(sink: str, folder: Path, stack: ExitStack) -> str:

@@ -82,3 +82,12 @@ def _read(line: str, where: str) -> Figure:
         return Figure(**fields, limit=Limit(**limit) if limit is not None else None)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise NotFigures(f"{where} does not hold a figure: {e}; `python -m bench --figures FILE` writes such files") from None
+
+
+MEMORY = Path("/dev/shm")
+"""A file system in memory: what a file costs there is the work, without a disk and without pages that were never touched."""
+
+
+def files_in(folder: Path) -> str:
+    """What a figure's name says of the folder of its files."""
+    return ", files in memory" if folder.is_relative_to(MEMORY) else ""

@@ -240,7 +240,10 @@ class _Live:
         self.resolved = max(self.resolved, resolved)
         end = min(resolved, *(one for one in (target, self._options.end) if one is not None), resolved)
         if end <= begin:
+            if self._options.end is None or begin < self._options.end:
+                self.planner.check_goes_on(begin)
             return begin
+        end = self.planner.readable_to(begin, end, self.planner.holds_rows)
         changed = self.planner.next_change(self.frame, begin, end) if self.frame is not None else None
         if changed is not None:
             end = changed_at(changed)

@@ -9,7 +9,7 @@ import pytest
 from tidemill.errors import ConfigError
 from tidemill.process.places import masters
 from tidemill.spark import settings as sparkconf
-from tidemill.spark.settings import NEEDED, options, parsed, settings
+from tidemill.spark.settings import NEEDED, of_frames, options, parsed, settings
 
 CLUSTER = "spark://a:7077"
 
@@ -93,3 +93,13 @@ def test_addresses_of_masters() -> None:
     assert masters("spark://a:7077,b:7078") == [("a", 7077), ("b", 7078)]
     assert masters("spark://[::1]:7077") == [("::1", 7077)]
     assert masters("local[2]") == masters("yarn") == masters(None) == masters("k8s://https://h:1") == []
+
+
+def test_sockets_of_a_session_for_data_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their path has 108 bytes at most, and that of a session on a cluster is made on other machines."""
+    name = "spark.python.unix.domain.socket.enabled"
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    assert of_frames(None)[name] == of_frames("local[2]")[name] == "true"
+    assert name not in of_frames(CLUSTER)
+    monkeypatch.setattr("tempfile.tempdir", "/tmp/" + "x" * 80)
+    assert name not in of_frames("local[2]")

@@ -193,7 +193,7 @@ class Runner:
         if isinstance(delivery.sink, HasBrokers):
             self._brokers = delivery.sink.brokers
         packs = delivery.packs(folder.packs, lenient=delivered is not None)
-        history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at)))
+        history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at), may_stop=True))
         source = delivery.source(reader, history, packs)
         if delivery.schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported at the start

@@ -56,13 +56,18 @@ class Clock:
         ends = self._ends(begin)
         ahead = max(end - begin.at(p) for p, end in enumerate(ends))
         self.moved = ahead > 0
+        if ahead <= 0 and history.stopped is not None and not (self._target and begin.ts >= self._target):
+            raise history.stopped  # the capture has stopped there: nothing more comes
         if self._target:
             ends = [min(end, self._target) for end in ends]
             ahead = max(end - begin.at(p) for p, end in enumerate(ends))
         if ahead <= 0 or not self._is_due(ahead) or self._seconds() < self._held:
             return begin
         if history.resolved_ts < max(ends):
-            follow(history, reader)
+            follow(history, reader, may_stop=True)
+        if history.stopped is not None:
+            last = history.readable_to(begin.ts, max(ends))
+            ends = [min(end, last) for end in ends]
         if begin.ts - history.start_ts > KEPT_HISTORY:
             history.forget(begin.ts)
         first = self._first_end

@@ -92,10 +92,10 @@ class LogSchemas:
             if not log_exists(self._log):
                 return None
             reader = LogReader(self._log)
-            self._kept = reader, load_history(reader, from_ts=reader.resolved_ts())
+            self._kept = reader, load_history(reader, from_ts=reader.resolved_ts(), may_stop=True)
         reader, history = self._kept
         end = reader.resolved_ts()
-        follow(history, reader)
+        follow(history, reader, may_stop=True)
         at = min(end, history.resolved_ts) if ts is None else ts
         if at > history.resolved_ts or at < reader.start_ts:
             return None

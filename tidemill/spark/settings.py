@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -30,6 +31,16 @@ DEFAULTS = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 """Settings that the user may change."""
+
+FRAMES = {
+    # Rows of DataFrames do enter Java: its code is compiled with full optimisation.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
+}
+"""Such settings of a session that reads or writes DataFrames."""
+LOCAL_FRAMES = {"spark.python.unix.domain.socket.enabled": "true"}
+"""And of one whose tasks run in the driver's Java: Arrow batches cost less there than through TCP. The path of such a socket has about 100
+bytes at most, and a container of an executor may have a longer folder for it."""
+LONGEST_FOLDER = 50
 
 NEEDED = {
     "spark.task.maxFailures": "1",
@@ -83,6 +94,11 @@ def options(given: Iterable[str]) -> dict[str, str]:
             raise ConfigError(f"--spark-conf {name}: expected spark.NAME=VALUE", hint="As in --spark-conf spark.executor.cores=2")
         found[name.strip()] = value.strip()
     return found
+
+
+def of_frames(master: str | None) -> dict[str, str]:
+    """Settings of a session for DataFrames, which the user may change."""
+    return {**FRAMES, **(LOCAL_FRAMES if is_in_process(master) and len(tempfile.gettempdir()) < LONGEST_FOLDER else {})}
 
 
 def settings(

@@ -169,6 +169,10 @@ class TableChanges:
         """Return where an interval of about so many bytes ends."""
         return self._planner.end_of_batch(from_ts, to_ts, max_bytes=max_bytes)
 
+    def readable_to(self, from_ts: int, to_ts: int) -> int:
+        """Return where an interval ends for FLASHBACK CLUSTER. Raises SchemaError just before it."""
+        return self._planner.readable_to(from_ts, to_ts)
+
     def ddls(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         """Return the DDLs in (from_ts, to_ts] that are about the table."""
         return _events(self._planner, self.table, from_ts, to_ts)

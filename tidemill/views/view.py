@@ -204,7 +204,7 @@ class View:
         end = end if until_ts is None else min(end, until_ts)
         if end <= at:
             return None
-        end = self._tables[0].end_of_batch(at, end, BATCH_BYTES)
+        end = self._tables[0].end_of_batch(at, self._tables[0].readable_to(at, end), BATCH_BYTES)
         end, truncated = self._before_ddl(at, end)
         return self._advance(target, at, end, truncated, snapshot=False)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.support.changelog.logs import Change
+from tests.support.changelog.flashback import flash_back
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import (
     Killed,
@@ -24,8 +24,6 @@ from tests.support.lake.lakes import (
     version_of,
 )
 from tests.support.lake.read_delta import log_of, rows_of
-from tests.support.schema.histories import RUNNING, named
-from tests.support.schema.schemas import put_job
 from tidemill.errors import SchemaError, SinkError, SinkUnavailable
 from tidemill.sinks.base import no_fence_check
 from tidemill.sinks.lake.base import Stamp
@@ -147,9 +145,7 @@ def test_flashback_cluster_leaves_the_lake_whole_before_it(tmp_path: Path, monke
     deliver(sql.write(tmp_path / "log"), f"delta://{lake}")
     before = read_head(LocalStore(lake))
     at = sql.run("INSERT INTO t VALUES (2, 2)")
-    job = named(1 << 30, Action.FLASHBACK_CLUSTER, RUNNING, "FLASHBACK CLUSTER TO TIMESTAMP '2026-01-01'", schema_state=2)
-    real = SqlLog._schema
-    monkeypatch.setattr(SqlLog, "_schema", lambda self, start, end: [*real(self, start, end), Change(*put_job(at, at, job), None)])
+    flash_back(monkeypatch, at)
     with pytest.raises(SchemaError, match=r"(?s)FLASHBACK CLUSTER \(DDL job .*start a new log and changefeed after it"):
         resume(sql.write(tmp_path / "log"), f"delta://{lake}")
     assert read_head(LocalStore(lake)).resolved_ts == before.resolved_ts

@@ -20,7 +20,7 @@ from tests.support.spark.sessions import spark_session
 from tidemill.errors import ConfigError, SinkError
 from tidemill.functions import apply_changes, from_csv, from_simple
 from tidemill.playground.server import PlaygroundThread
-from tidemill.spark import as_of, register
+from tidemill.spark import as_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -29,7 +29,8 @@ session = spark_session(master="local[2]")
 
 @pytest.fixture(scope="module")
 def spark(session: Any) -> Any:
-    return register(session)
+    """A session of ours knows the formats by itself."""
+    return session
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def clock_of(
 ) -> Clock:
     """A clock on a log, as that of a changefeed which begins there."""
     reader = LogReader(log)
-    history = load_history(reader, from_ts=begin.ts)
+    history = load_history(reader, from_ts=begin.ts, may_stop=True)
     return Clock(reader, history, begin, target_ts=target_ts, trigger_s=trigger_ms / 1000, first_end=first_end, by_table=by_table)
 
 

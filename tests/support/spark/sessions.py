@@ -10,6 +10,8 @@ import pytest
 
 from tidemill.spark.session import start_session
 
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"}
+"""A test ends before full optimisation pays."""
 ROOT = Path(__file__).parents[3]
 
 
@@ -20,7 +22,8 @@ def spark_session(master: str = "local[1]", extra: Callable[[], Mapping[str, str
     def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(ROOT))
-            spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master=master, extra=dict(extra()))
+            log = tmp_path_factory.mktemp("spark") / "spark.log"
+            spark = start_session(log, master=master, extra=dict(extra()), defaults=QUICK)
             yield spark
             spark.stop()
 

@@ -102,7 +102,8 @@ def describe(reader: LogReader) -> dict[str, Any]:
     """What `show` tells."""
     start_ts, resolved_ts = reader.start_ts, reader.resolved_ts()
     identity = json.loads(reader.identity.to_json())
-    snapshot = load_history(reader).snapshot(resolved_ts)
+    history = load_history(reader, may_stop=True)
+    snapshot = history.snapshot(min(resolved_ts, history.resolved_ts))
     tables = sorted(f"{v.schema}.{v.table}" for v in snapshot.tables.values())
     folders = [_folder(reader, folder) for folder in log_format.folders(reader.partitions)]
     return {

@@ -103,7 +103,10 @@ class DdlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.capture.check()
         ends = (self._planner.reader.schema_head(), self._target, self._options.end)
         end = min(one for one in ends if one is not None)
-        return {"ts": end} if end > start["ts"] and ddls(self._planner, start["ts"], end) else start
+        if end <= start["ts"]:
+            return start
+        end = self._planner.readable_to(start["ts"], end, lambda begin, end: bool(ddls(self._planner, begin, end)))
+        return {"ts": end} if ddls(self._planner, start["ts"], end) else start
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         found = ddls(self._planner, start["ts"], end["ts"])

@@ -6,7 +6,7 @@ It runs in Python processes of Spark's: those that plan a query, and one for eac
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -75,11 +75,33 @@ class Planner:
 
     def history(self, upto_ts: int) -> SchemaHistory:
         """The schemas of the log, up to a ts that the log has reached. Those of its whole time are kept: a table may be long gone."""
+        history = self._known(upto_ts)
+        _readable_to(history, history.resolved_ts, upto_ts)
+        return history
+
+    def _known(self, upto_ts: int) -> SchemaHistory:
+        """The same, but where FLASHBACK CLUSTER ended it before: then up to there. A start behind that needs a schema snapshot there."""
         if self._history is None:
-            self._history = load_history(self.reader)
+            self._history = load_history(self.reader, may_stop=True)
+            start = self.options.start
+            if self._history.stopped is not None and isinstance(start, int) and start > self._history.resolved_ts:
+                self._history = load_history(self.reader, from_ts=start, may_stop=True)
         if self._history.resolved_ts < upto_ts:
-            follow(self._history, self.reader)
+            follow(self._history, self.reader, may_stop=True)
         return self._history
+
+    def readable_to(self, from_ts: int, to_ts: int, has_any: Callable[[int, int], bool] = lambda begin, end: True) -> int:
+        """How far what comes after from_ts can be read, to_ts at most: FLASHBACK CLUSTER changes rows and tells no changes. Raises
+        SchemaError if it leaves nothing, or nothing that `has_any` sees."""
+        history = self._known(to_ts)
+        end = _readable_to(history, from_ts, to_ts)
+        return end if end == to_ts or has_any(from_ts, end) else _readable_to(history, end, to_ts)
+
+    def check_goes_on(self, at: int) -> None:
+        """Raises SchemaError where all is read and the log ends at FLASHBACK CLUSTER: its capture has stopped there."""
+        history = self._known(at)
+        if history.stopped is not None:
+            _readable_to(history, history.resolved_ts, history.resolved_ts + 1)
 
     # ---- where it begins and ends
 
@@ -128,6 +150,7 @@ class Planner:
         assert self.options.table is not None, "a DataFrame of typed columns is of one table"
         wanted = self.options.schema_ts
         at = upto_ts if wanted is None or wanted < 0 else wanted
+        at = min(at, self._known(at).resolved_ts)
         history = self.history(at)
         found = self._version_at(history, at) or self._last_version(history, at) or self._first_version(history)
         if found is None:
@@ -305,6 +328,17 @@ def _capture_of(options: Options) -> QueryCapture | None:
 
     start = options.start if isinstance(options.start, int) else None
     return begin(Wanted(options.cluster, options.log, options.capture_rules, start, options.initial_snapshot))
+
+
+def _readable_to(history: SchemaHistory, from_ts: int, to_ts: int) -> int:
+    try:
+        return history.readable_to(from_ts, to_ts)
+    except SchemaError as error:
+        raise SchemaError(
+            error.message,
+            hint=f"endingTs={history.resolved_ts} reads what lies before it. What comes after it is in a new log, which `tidemill capture "
+            "--snapshot` begins with the rows as they are now: read it with initialSnapshot=true and a new checkpoint.",
+        ) from None
 
 
 def changed_at(error: SchemaChanged) -> int:

@@ -6,6 +6,8 @@ log is made where it is used.
 
 from __future__ import annotations
 
+import functools
+import gc
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -126,7 +128,15 @@ def read_partition(partition: InputPartition, manner: Manner) -> Iterator[pa.Rec
         return iter(())
     from tidemill.spark.source.reading import read_slice  # kernels take a second to load, and only tasks need them
 
+    _freeze_loaded()
     return read_slice(one, manner)
+
+
+@functools.cache
+def _freeze_loaded() -> None:
+    """Leave what is loaded by now out of garbage collection: Spark collects after every task, and over the kernels that takes 40 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -230,7 +240,10 @@ class _Live:
         self.resolved = max(self.resolved, resolved)
         end = min(resolved, *(one for one in (target, self._options.end) if one is not None), resolved)
         if end <= begin:
+            if self._options.end is None or begin < self._options.end:
+                self.planner.check_goes_on(begin)
             return begin
+        end = self.planner.readable_to(begin, end, self.planner.holds_rows)
         changed = self.planner.next_change(self.frame, begin, end) if self.frame is not None else None
         if changed is not None:
             end = changed_at(changed)

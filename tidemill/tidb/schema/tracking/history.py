@@ -163,6 +163,20 @@ class SchemaHistory:
             self._apply(commit_ts, tuple(transaction))
         self.resolved_ts = resolved_ts
 
+    @property
+    def stopped(self) -> SchemaError | None:
+        """What ended this history for good: FLASHBACK CLUSTER just behind resolved_ts."""
+        return self._stopped
+
+    def readable_to(self, from_ts: int, to_ts: int) -> int:
+        """How far rows after from_ts can be read: to to_ts, or to the end of a history that was stopped before. Raises SchemaError if
+        that leaves nothing."""
+        if self._stopped is None or to_ts <= self.resolved_ts:
+            return to_ts
+        if from_ts >= self.resolved_ts:
+            raise self._stopped
+        return self.resolved_ts
+
     def _apply(self, ts: int, transaction: Sequence[SchemaChange]) -> None:
         edits = Edits()
         jobs: list[DdlJob] = []
@@ -256,7 +270,8 @@ class SchemaHistory:
             self.resolved_ts = ts - 1
             self._stopped = SchemaError(
                 f"FLASHBACK CLUSTER (DDL job {job.id}) at {describe(ts)} changes rows without change events: {job.query}",
-                hint="Bring the downstream to the flashed-back state and start a new log and changefeed after it.",
+                hint=f"What lies before it, up to ts {ts - 1}, can be read. Bring the downstream to the flashed-back state and start a new "
+                "log and changefeed after it.",
             )
             raise self._stopped
 
@@ -265,6 +280,8 @@ class SchemaHistory:
     def snapshot(self, ts: int) -> SchemaSnapshot:
         """Return the tables for rows with a commit ts just past `ts`. Raises SchemaError for a ts outside the history."""
         if ts > self.resolved_ts:
+            if self._stopped is not None:
+                raise self._stopped
             raise SchemaError(f"no schema is known at {describe(ts)}: the history ends at {describe(self.resolved_ts)}")
         return self._timeline.snapshot(ts)
 

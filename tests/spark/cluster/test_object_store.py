@@ -1,0 +1,34 @@
+"""The option `pd` with a log on an object store: a capture of the query's own, killed, ended and begun again; its journal has no keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers.s3 import make_bucket, s3_server  # noqa: F401
+from tests.support.spark.frames import Stream, read
+from tests.support.spark.owners import captures_in, journal, next_batch, owners
+from tidemill.playground.server import PlaygroundThread
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_query_s_capture_writes_to_an_object_store(s3_server: str, tmp_path: Path) -> None:  # noqa: F811
+    make_bucket(s3_server, "owned")
+    log = f"s3://test:test@owned/logs/q?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
+    file = tmp_path / "log-file"
+    file.write_text(log)
+    with PlaygroundThread(11) as cluster, captures_in(tmp_path / "captures") as folder:
+        cluster.execute("CREATE DATABASE app; CREATE TABLE app.t (id INT PRIMARY KEY); INSERT INTO app.t VALUES (1)")
+        given = {"logFile": str(file), "pd": cluster.pd_address, "table": "app.t", "initialSnapshot": "true"}
+        assert [row["id"] for row in read("", **given)] == [1]
+        stream = Stream("", **given)
+        assert [row["id"] for row in next_batch(stream)] == [1]
+        (owner,) = owners(folder)
+        for process in (owner, *owner.children(recursive=True)):
+            process.kill()
+        cluster.execute("INSERT INTO app.t VALUES (2)")
+        assert [row["id"] for row in next_batch(stream)] == [2], "the stream starts the owner again"
+        assert len(owners(folder)) == 1
+        assert "test:test" not in journal(folder)

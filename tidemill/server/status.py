@@ -10,7 +10,8 @@ from typing import Any
 
 from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed import feed_metrics
-from tidemill.metrics.samples import Sample, counter, gauge
+from tidemill.changefeed.run_status import child_samples
+from tidemill.metrics.samples import Sample
 from tidemill.server.feeds import Feed
 from tidemill.statefile import fitting
 
@@ -40,5 +41,4 @@ def feed_samples(feeds: Iterable[Feed], now: float) -> Iterable[Sample]:
 def process_samples(seen: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:
     """Yield the metrics of the server's processes, those that `tidemill run` has of its own. `seen`: of `Processes.seen`."""
     for one in seen:
-        yield gauge("tidemill_process_up", "1 while a child runs", one["pid"] is not None, process=one["name"])
-        yield counter("tidemill_process_restarts", "How often a child was started again", one["restarts"], process=one["name"])
+        yield from child_samples(str(one["name"]), one["pid"] is not None, one["restarts"])

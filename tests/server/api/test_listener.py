@@ -184,7 +184,8 @@ def test_connections_that_ask_for_nothing_do_not_take_the_port(
 ) -> None:
     """Only the newest of them stay, and a request is answered beside them."""
     monkeypatch.setattr(listener, "WAITING", 20)
-    monkeypatch.setattr(listener, "CONNECTIONS", 50)
+    monkeypatch.setattr(listener, "BACKLOG", 16)
+    monkeypatch.setattr(listener, "CONNECTIONS", 90)
     monkeypatch.setattr(listener, "HEAD_S", 600.0)
     with served(FakeService(), certificates=certificates(folder) if secure else None) as address, contextlib.ExitStack() as stack:
         host, port = address.split(":")

@@ -33,8 +33,9 @@ HEAD_S = 15.0
 answer."""
 WAITING = 500
 """How many connections without a request may be open: see `api.door`."""
-BACKLOG = 128
-"""How many connections are accepted at once."""
+BACKLOG = 100
+"""How many connections are accepted at once. One that is to make room is closed a moment later, so several times as many fit into
+CONNECTIONS beside WAITING."""
 KEEP_ALIVE_S = 60
 CONNECTIONS = 1000
 """How many may be open. More are answered 503."""

@@ -430,14 +430,19 @@ def test_what_the_page_shows_besides(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path) -> None:
+def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with World(tmp_path) as world:
             await world.create()
             removing = asyncio.create_task(world.manager.remove("f"))
             await asyncio.sleep(0)
-            world.says("ended", how="stopped")
-            assert (await removing).state is State.REMOVED
+            with pytest.raises(e.ChangefeedAlreadyExists, match="being removed"):
+                await world.create()
+            assert not removing.done(), "it waits for the end of the batch"
+            world.says("ended", how="stopped", checkpoint_ts=START + 7)
+            removed = await removing
+            assert (removed.state, removed.checkpoint_ts) == (State.REMOVED, START + 7)
+            assert "does not end" not in caplog.text
             assert [*(tmp_path / "data/changefeeds").iterdir()] == []
             assert (await world.create()).state is State.NORMAL
 

@@ -56,6 +56,8 @@ class Hosting:
         self._schemas = LogSchemas(options.log)
         self._asking_schemas = asyncio.Lock()
         self._feeds: dict[str, Feed] = {}
+        self._leaving: dict[str, Feed] = {}
+        """Removed ones, until the host has ended their batches."""
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._idle: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -157,7 +159,12 @@ class Hosting:
                 self._progressed(self._feeds.get(name), figures)
             self._start_suspect()
             return
-        feed = self._feeds.get(str(found.get("feed")))
+        name = str(found.get("feed"))
+        leaving = self._leaving.get(name)
+        if leaving is not None and word == "ended" and found.get("run") == leaving.life.run:
+            self._gone(leaving, found)
+            return
+        feed = self._feeds.get(name)
         if feed is None or found.get("run") != feed.life.run:
             return
         if word in ("erred", "ended"):
@@ -200,8 +207,16 @@ class Hosting:
         self._save_state(feed)
         self._do(feed, do)
 
+    def _gone(self, feed: Feed, found: Mapping[str, Any]) -> None:
+        """A removed one has ended: nothing of it is written down any more."""
+        feed.figures = replace(feed.figures, checkpoint_ts=found.get("checkpoint_ts", feed.checkpoint_ts))
+        feed.life.stopped()
+        self._idle[feed.id].set()
+
     def _host_lost(self, why: str, crashed: bool) -> None:
         self._host_up = False
+        for feed in self._leaving.values():
+            self._gone(feed, {})
         blamed = self._feeds.get(self._suspects.host_lost(crashed) or "")
         for feed in self._feeds.values():
             feed.life.host_lost(why, time.time())

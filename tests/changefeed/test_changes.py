@@ -72,6 +72,8 @@ def test_no_secret_is_shown() -> None:
     told = "\n".join(map(str, changes(settings("mysql://u:zzz1@h:1/"), settings("mysql://u:zzz2@h:1/"))))
     assert "password: xxxxx → xxxxx" in told
     assert "zzz" not in told
+    hidden_by_the_server = changes(settings("mysql://u:xxxxx@h:1/"), settings("mysql://u:zzz2@h:1/"))
+    assert [str(one).partition(" (")[0] for one in hidden_by_the_server] == ["password: xxxxx → as given"]
 
 
 def test_a_change_says_when_and_why() -> None:

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from numba.core.caching import _CacheLocator
 
 from tests.support.delivery.runs import tidemill
 from tests.support.servers.kafka import new_topic_name
@@ -60,6 +61,15 @@ def test_a_java_that_spark_does_not_run_on_is_named(tmp_path: Path, monkeypatch:
 
 def test_a_machine_that_runs_the_tests_is_well() -> None:
     assert is_well(host.host())
+
+
+def test_kernels_of_another_installation_do_not_count(tmp_path: Path) -> None:
+    assert not host._has_own(tmp_path / "nothing")
+    (tmp_path / "apply_10778e9459307d2687ff398f4abdf3be78f17340").mkdir()
+    assert not host._has_own(tmp_path)
+    source = Path(host.__file__).parents[1] / "kernels" / "cache.py"
+    (tmp_path / _CacheLocator.get_suitable_cache_subpath(str(source))).mkdir()
+    assert host._has_own(tmp_path)
 
 
 # the cluster

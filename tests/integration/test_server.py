@@ -1,5 +1,6 @@
 """A server with three changefeeds, as an operator has it for a week: created, one sink broken and mended, one changefeed paused, brought to
-another place, resumed and removed, the server ended and started again. Nothing holds up another changefeed, and nothing is lost.
+another place, resumed and removed, the log's disk filled, the server ended and started again. Nothing holds up another changefeed, and
+nothing is lost.
 
 All its processes send their traces to a collector of the test.
 """
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.delivery.runs import Truth, assert_equal, audited, await_that
+from tests.support.faults.disks import small_disk_if_allowed
 from tests.support.server.servers import Server
 from tests.support.traces.collector import Collector, collector
 from tidemill.changelog.reader import LogReader
@@ -22,6 +25,8 @@ from tidemill.demo.session import Upstream, tables_of
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FEEDS = ("one", "two", "bad")
+DISK, FILLED = "560m", 64 << 20
+"""The log's disk, and what fills it below the mark of 512 MiB."""
 
 
 def sink(folder: Path, feed: str) -> str:
@@ -42,6 +47,22 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         yield found
 
 
+def metric(server: Server, name: str) -> float:
+    """The value of a metric, with its labels in the name; 0 for one that is not there."""
+    text = httpx.get(f"http://{server.address}/metrics", timeout=60).text
+    return next((float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{name} ")), 0.0)
+
+
+def fill_the_disk(server: Server) -> None:
+    """The capture waits while the log's disk is low, and goes on as soon as there is room."""
+    filler = server.log / "filler"
+    filler.write_bytes(bytes(FILLED))
+    await_that(lambda: metric(server, "tidemill_capture_paused") == 1, "the capture says that it waits")
+    filler.unlink()
+    await_that(lambda: metric(server, "tidemill_capture_paused") == 0, "it goes on")
+    advanced(server, "one")
+
+
 def traced(there: Collector) -> dict[str, set[str]]:
     """The roots of traces by the part of the server that sent them."""
     return {part: {one.name for one in there.parts[part] if not one.parent_span_id} for part in ("server", "delivery", "capture")}
@@ -49,7 +70,11 @@ def traced(there: Collector) -> dict[str, set[str]]:
 
 def test_three_changefeeds_of_one_server(tmp_path: Path, there: Collector) -> None:
     options = ("--resolved-interval", "0.3", "--ddl-every", "60", "--region-every", "80")
-    with Upstream(tmp_path, seed=5, rate=15, options=options) as upstream, Server(tmp_path, upstream.pd, "--trigger-ms", "200") as server:
+    with (
+        small_disk_if_allowed(tmp_path / "log", DISK) as small,
+        Upstream(tmp_path, seed=5, rate=15, options=options) as upstream,
+        Server(tmp_path, upstream.pd, "--trigger-ms", "200") as server,
+    ):
         for feed in FEEDS:
             (tmp_path / feed).mkdir()
             answer = server.create(feed, sink(tmp_path, feed), start_ts=upstream.began_ts)
@@ -61,6 +86,10 @@ def test_three_changefeeds_of_one_server(tmp_path: Path, there: Collector) -> No
         (tmp_path / "bad").touch()
         await_that(lambda: server.state("bad") == "warning", "the broken sink shows")
         advanced(server, "one", "two")
+        await_that(lambda: metric(server, 'tidemill_changefeed_errors_total{changefeed="bad"}') > 0, "failed attempts are counted")
+        await_that(lambda: metric(server, 'tidemill_changefeed_batch_seconds_count{changefeed="one"}') > 0, "batches are timed")
+        if small:
+            fill_the_disk(server)
 
         server.call("POST", "changefeeds/two/pause")
         await_that(lambda: server.state("two") == "stopped", "it is paused")
@@ -92,6 +121,7 @@ def test_three_changefeeds_of_one_server(tmp_path: Path, there: Collector) -> No
         said = server.said.read_text()
         for words in ("changefeed bad is in state pending", "changefeed two is removed", "the delivery host ended and starts again"):
             assert words in said, words
+        assert not small or "disk low" in said
         assert "Traceback" not in said
         for places in (("one",), ("bad",), ("two", "moved")):
             delivered = chain.from_iterable(from_jsonl(tmp_path / place / "out.jsonl") for place in places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -53,6 +54,29 @@ def test_pages() -> None:
         await server.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_clients_that_ask_for_nothing_do_not_use_up_files(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of them is closed for the newest, and requests are answered."""
+    monkeypatch.setattr(http, "CONNECTIONS", 5)
+    monkeypatch.setattr(http, "TIMEOUT", 600.0)
+
+    async def main() -> None:
+        server = PageServer({"/status": json_page(lambda: {"a": 1})})
+        await server.start("127.0.0.1:0")
+        host, port = server.address.split(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(30)]
+        assert (await ask(server.address, "GET /status HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 200 OK")
+        async with asyncio.timeout(60):
+            for reader, _ in silent[:25]:
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        await server.stop()
+        for _, writer in silent:
+            writer.close()
+
+    run(main())
 
 
 def test_a_page_may_have_headers_and_depend_on_the_query() -> None:

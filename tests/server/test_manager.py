@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.metric_samples import BROKER
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage.open import open_storage
+from tidemill.delivery.measure.timings import Timings
 from tidemill.errors import SinkUnavailable
 from tidemill.server import errors as e
 from tidemill.server import service as s
@@ -80,6 +82,7 @@ class FakeProcesses:
     capture_restarts: int = 0
     rules: Path | None = None
     level: str = ""
+    children: list[dict[str, object]] = field(default_factory=list)
     heard: Callable[[bytes], None] = print
     lost: Callable[[str, bool], None] = print
 
@@ -107,7 +110,7 @@ class FakeProcesses:
         return None
 
     def seen(self) -> Sequence[Mapping[str, object]]:
-        return []
+        return self.children
 
     async def stop(self) -> None: ...
 
@@ -177,6 +180,34 @@ def test_the_first_changefeed_begins_the_log_and_is_started(tmp_path: Path) -> N
             world.moves(START + 5, rows=3)
             assert (await world.manager.statistics("f")).rows == 3
             assert (await world.manager.changefeed("f")).checkpoint_ts == START + 5
+
+    run(work())
+
+
+def test_metrics_have_what_the_host_writes_and_how_the_processes_are(tmp_path: Path) -> None:
+    """Histograms, brokers and failed attempts stand in the changefeed's delivery.json; counters come each second."""
+
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            world.processes.children = [{"name": "delivery", "pid": 7, "restarts": 3}, {"name": "capture", "pid": None, "restarts": 0}]
+            await world.create()
+            world.moves(START + 5, rows=3)
+            written = {"rows": 1, "errors": 2, "histograms": Timings().as_dict(), "brokers": [BROKER], "slow_rows": "x"}
+            (tmp_path / "data/changefeeds/f/delivery.json").write_text(json.dumps(written))
+            found = {(one.name, one.labels.get("process") or one.labels.get("type", "")): one for one in world.manager.samples()}
+            value = {name: one.value for name, one in found.items()}
+            assert value["tidemill_changefeed_rows", ""] == 3
+            assert value["tidemill_changefeed_errors", ""] == value["ticdc_sink_execution_error", ""] == 2
+            assert value["tidemill_changefeed_slow_rows", ""] == 0
+            assert found["tidemill_changefeed_batch_seconds", ""].histogram is not None
+            assert found["tidemill_changefeed_stage_seconds", ""].histogram is not None
+            assert value["tidemill_kafka_request_latency_seconds", "p99"] == BROKER["latency_p99_s"]
+            assert (value["tidemill_process_up", "delivery"], value["tidemill_process_up", "capture"]) == (1, 0)
+            assert value["tidemill_process_restarts", "delivery"] == 3
+            await world.manager.pause("f")
+            world.says("ended", how="stopped")
+            names = {one.name for one in world.manager.samples()}
+            assert "tidemill_kafka_request_latency_seconds" not in names, "what its brokers last told is old"
 
     run(work())
 
@@ -399,16 +430,19 @@ def test_what_the_page_shows_besides(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path) -> None:
+def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with World(tmp_path) as world:
             await world.create()
             removing = asyncio.create_task(world.manager.remove("f"))
             await asyncio.sleep(0)
-            with pytest.raises(e.ChangefeedAlreadyExists, match="f"):
+            with pytest.raises(e.ChangefeedAlreadyExists, match="being removed"):
                 await world.create()
-            world.says("ended", how="stopped")
-            assert (await removing).state is State.REMOVED
+            assert not removing.done(), "it waits for the end of the batch"
+            world.says("ended", how="stopped", checkpoint_ts=START + 7)
+            removed = await removing
+            assert (removed.state, removed.checkpoint_ts) == (State.REMOVED, START + 7)
+            assert "does not end" not in caplog.text
             assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1, "its batch ended: it was not cut off"
             assert [*(tmp_path / "data/changefeeds").iterdir()] == []
             assert (await world.create()).state is State.NORMAL

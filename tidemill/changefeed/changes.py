@@ -162,9 +162,14 @@ def changes(old: tuple[SinkUri, ChangefeedConfig], new: tuple[SinkUri, Changefee
     before, after = dict(_settings(*old)), dict(_settings(*new))
     order = {name: place for place, name in enumerate(SETTINGS)}
     names = sorted({*before, *after}, key=lambda name: (order.get(name, len(order)), name))
-    return [
-        Change(name, _shown(name, before.get(name)), _shown(name, after.get(name))) for name in names if before.get(name) != after.get(name)
-    ]
+    return [_change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
+
+
+def _change(name: str, old: str | None, new: str | None) -> Change:
+    shown = _shown(name, new)
+    return Change(
+        name, _shown(name, old), "as given" if old == shown == HIDDEN else shown
+    )  # an old secret that a server hides may be equal
 
 
 def refused(found: list[Change]) -> list[Change]:

@@ -106,11 +106,16 @@ class RunStatus:
         delivers = any(child.pid is not None for child in self._children if isinstance(child.rule, RestartRule))
         yield from feed_samples(self._folder.changefeed, delivery, time.time(), brokers=delivers)
         for child in self._children:
-            yield gauge("tidemill_process_up", "1 while a child runs", child.pid is not None, process=child.name)
-            yield counter("tidemill_process_restarts", "How often a child was started again", child.restarts, process=child.name)
+            yield from child_samples(child.name, child.pid is not None, child.restarts)
         if self._serves:
             yield from canal_samples(_read(self._folder.server))
         yield from _capture_samples(self._folder.capture / "status.json")
+
+
+def child_samples(name: str, runs: bool, restarts: int) -> Iterable[Sample]:
+    """The metrics of a process that a run or a server supervises."""
+    yield gauge("tidemill_process_up", "1 while a child runs", runs, process=name)
+    yield counter("tidemill_process_restarts", "How often a child was started again", restarts, process=name)
 
 
 def resolved_of(folder: FeedFolder) -> int:

@@ -158,6 +158,8 @@ class Runner:
                 if isinstance(error, LogUnavailable) and self._stop.is_set():
                     log.info("stopped while storage is away: %s", error.message)
                     return
+                if not isinstance(error, Fenced):
+                    self._status.errors += 1
                 if not self._options.supervised:  # else the supervisor decides what follows
                     self._note_end(Event.REFUSED, error)
                 raise

@@ -68,8 +68,8 @@ def mysql_options(parts: SplitResult, values: Mapping[str, Any], text: str) -> M
         host, port = "", 0
     if not host or not port or parts.path.strip("/"):
         raise ConfigError(
-            f"sink URI {redact(text)}: expected {parts.scheme}://USER:PASSWORD@HOST:PORT/",
-            hint="Characters such as @ : / # ? of a password are written in percent form.",
+            f"sink URI: expected {parts.scheme}://USER:PASSWORD@HOST:PORT/",
+            hint="In user and password, what is not a letter or digit is written in percent form, such as %3A for a colon.",
         )
     places = [name for name in ("password-file", "password-env") if values[name]]
     if parts.password and places:

@@ -7,6 +7,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 
 from tidemill.doctor.findings import Finding, bad, doubtful, good, of_error
 
@@ -77,6 +78,19 @@ def _kernels() -> Finding:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return bad("kernels", f"{folder} cannot be written", "Set TIDEMILL_KERNEL_CACHE to a folder that this user may write to.")
-    if not folder.exists():
-        return doubtful("kernels", "not compiled yet: the first start takes a minute or two more", "python -m tidemill.kernels.warm")
+    if not _has_own(folder):
+        return doubtful(
+            "kernels",
+            "not compiled yet for this installation: the first start takes a minute or two more",
+            "python -m tidemill.kernels.warm",
+        )
     return good("kernels", f"compiled in {folder}")
+
+
+def _has_own(folder: Path) -> bool:
+    """Whether a folder has compiled kernels of this installation. Numba keeps those of each place of the sources apart."""
+    from numba.core.caching import _CacheLocator
+
+    sources = Path(__file__).parents[1] / "kernels"
+    ours = {_CacheLocator.get_suitable_cache_subpath(str(path)) for path in sources.rglob("*.py")}
+    return folder.exists() and any(path.name in ours for path in folder.iterdir())

@@ -14,6 +14,8 @@ from tidemill.metrics.pages import Page
 
 HEAD_LIMIT = 16384
 TIMEOUT = 10.0
+CONNECTIONS = 100
+"""How many may be open. Then the one that has been open longest is closed: whoever only connects must not use up a process's files."""
 PARAMETERS = 16
 """Of a query at most."""
 
@@ -26,7 +28,7 @@ class PageServer:
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = dict(pages)
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, None] = {}  # in the order in which they came
         self.address = ""
 
     async def start(self, address: str) -> None:
@@ -50,7 +52,11 @@ class PageServer:
                     await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
+        self._open[writer] = None
+        if len(self._open) > CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
         try:
             async with asyncio.timeout(TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -61,7 +67,7 @@ class PageServer:
             _log.debug("a request ended early: %s", e)
         finally:
             writer.transport.abort()  # a client that does not read would keep the rest of its answer here forever
-            self._open.discard(writer)
+            self._open.pop(writer, None)
 
     def _answer(self, request_line: str) -> bytes:
         method, _, rest = request_line.partition(" ")

@@ -27,7 +27,7 @@ from tidemill.server.feeds import time_of
 from tidemill.server.host.messages import Figures
 from tidemill.server.options import ServerOptions, own_id, own_version
 from tidemill.server.shared.elector import DRAINED_S, Elector
-from tidemill.server.status import capture_status, feed_samples
+from tidemill.server.status import capture_status, feed_samples, process_samples
 from tidemill.server.upstream import Upstream
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,8 @@ class Manager(Operations):
         return self._processes.seen() if self._processes is not None else []
 
     def samples(self) -> Iterable[Sample]:
-        yield from with_ticdc_names(feed_samples(self._feeds.values(), time.time()))
+        yield from with_ticdc_names(feed_samples([*self._feeds.values()], time.time()))
+        yield from process_samples(self.processes())
         yield from with_ticdc_names(capture_status(self._options.data_dir / "capture").samples())
         yield from with_ticdc_names([build_info()])
         if self._elector is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,27 @@ def test_a_folder_of_messages(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     folder.mkdir(parents=True)
     (folder / file_name(1, 2)).write_bytes(b"".join(frame(*message) for message in MESSAGES))
     assert show(monkeypatch, capsys, str(tmp_path / "out")) == show(monkeypatch, capsys, str(file))
+
+
+def test_files_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file:// sink with protocol=canal-json, as TiCDC lays it out. What lies above its checkpoint is not shown."""
+    folder = tmp_path / "a sink" / "app" / "t" / "469999999999999999" / "2026-10-25"
+    folder.mkdir(parents=True)
+    row = {"id": 0, "database": "app", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "INSERT", "es": 1, "ts": 1, "sql": "",
+           "sqlType": {"id": 4}, "mysqlType": {"id": "int"}, "old": None}  # fmt: skip
+    made = [
+        row | {"data": [{"id": str(ts % 10)}], "_tidb": {"commitTs": ts}} for ts in range(470_000_000_000_000_003, 470_000_000_000_000_006)
+    ]
+    file = folder / "CDC00000000000000000001.json"
+    file.write_bytes(b"".join(json.dumps(one).encode() + b"\r\n" for one in made))
+    (tmp_path / "a sink" / "metadata").write_text('{"checkpoint-ts":470000000000000004}')
+    code, out, err = show(monkeypatch, capsys, str(tmp_path / "a sink"))
+    assert (code, err) == (0, "2 row changes\n")
+    assert [line.split("  ")[1:] for line in out.splitlines()] == [["app.t", "insert", "id=3"], ["app.t", "insert", "id=4"]]
+    uri = f"file://{tmp_path}/a%20sink?protocol=canal-json&enable-tidb-extension=true"
+    assert show(monkeypatch, capsys, uri) == (code, out, err)
+    assert "Of files of tables (CDC….json) give the sink's folder" in show(monkeypatch, capsys, str(file))[2]
+    assert "--follow is for a topic" in show(monkeypatch, capsys, uri, "-f")[2]
 
 
 def test_debezium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,6 +154,65 @@ def test_a_head_that_does_not_come_ends_the_connection(sent: bytes, monkeypatch:
     assert told.count(b"HTTP/1.1 200") == (1 if b"\r\n\r\n" in sent else 0)
 
 
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"r" * 20
+"""The beginning of a ClientHello."""
+
+
+@pytest.mark.parametrize("sent", [b"", HELLO])
+def test_a_handshake_that_does_not_end_ends_the_connection(sent: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio itself would wait a minute."""
+    monkeypatch.setattr(listener, "HEAD_S", 0.2)
+    with served(FakeService(), certificates=certificates(folder)) as address:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=40) as client:
+            client.sendall(sent)
+            assert ended(client)
+
+
+def ended(client: socket.socket) -> bool:
+    """Wait until the server has closed a connection."""
+    with contextlib.suppress(ConnectionResetError):
+        while client.recv(4096):
+            pass
+    return True
+
+
+@pytest.mark.parametrize("sent", [b"", HELLO, b"GET /status HT"])
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_connections_that_ask_for_nothing_do_not_take_the_port(
+    secure: bool, sent: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the newest of them stay, and a request is answered beside them."""
+    monkeypatch.setattr(listener, "WAITING", 20)
+    monkeypatch.setattr(listener, "BACKLOG", 16)
+    monkeypatch.setattr(listener, "CONNECTIONS", 90)
+    monkeypatch.setattr(listener, "HEAD_S", 600.0)
+    with served(FakeService(), certificates=certificates(folder) if secure else None) as address, contextlib.ExitStack() as stack:
+        host, port = address.split(":")
+        clients = [stack.enter_context(socket.create_connection((host, int(port)), timeout=40)) for _ in range(100)]
+        for client in clients:
+            with contextlib.suppress(OSError):
+                client.sendall(sent)
+        url = f"https://{address}/status" if secure else f"http://{address}/status"
+        with httpx.Client(verify=context(folder)) as asking:
+            assert asking.get(url).status_code == 200
+            assert all(ended(client) for client in clients[:80])
+            assert asking.get(url).status_code == 200
+    assert caplog.text.count("more than 20 connections ask for nothing") == 1
+
+
+def test_a_connection_between_two_requests_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "WAITING", 3)
+    with served(FakeService()) as address, contextlib.ExitStack() as stack:
+        host, port = address.split(":")
+        clients = []
+        for _ in range(6):
+            clients.append(stack.enter_context(socket.create_connection((host, int(port)), timeout=40)))
+            clients[-1].sendall(b"GET /status HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert clients[-1].recv(65536).startswith(b"HTTP/1.1 200")
+        assert all(ended(client) for client in clients[:3])
+
+
 @pytest.mark.parametrize("more", [b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding:\r\n chunked\r\n"], ids=["plain", "folded"])
 def test_a_request_that_has_two_lengths_hides_no_second_one(more: bytes) -> None:
     hidden = b"GET /status HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -108,6 +108,7 @@ def test_a_sink_that_breaks_is_told_and_ends_the_run(world: World) -> None:
     ended = world.until("ended")
     assert ended["how"] == "failed"
     assert ended["code"].startswith("TM:Err")
+    assert json.loads((world.folder / "data/changefeeds/f/delivery.json").read_text())["errors"] == 1
 
 
 def until(condition: Callable[[], bool], world: World) -> None:

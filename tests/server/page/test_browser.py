@@ -55,6 +55,14 @@ def kept(tab: Page, name: str, *, whole: bool = False) -> None:
         tab.screenshot(Path(folder) / f"{name}.png", whole=whole)
 
 
+def test_a_region_that_split_a_second_ago_is_no_alarm(tab: Page) -> None:
+    held = held_capture()
+    holding = {**(held.holding or {}), "seconds": 1.0, "cause": "not subscribed", "last_error": "epoch_not_match", "lock": None}
+    with shown(tab, *scene([], replace(held, holding=holding, stuck=[], held_tables=[]))):
+        assert tab.text("#alerts") == ""
+        assert "No region, lock or table holds the log up." in tab.text("#capture")
+
+
 def test_all_states_with_errors_lag_charts_and_what_holds_the_log(tab: Page) -> None:
     with shown(tab, *scene(mixed(), held_capture())) as address:
         tab.until("document.querySelectorAll('#feeds .spark .line').length === 7")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import typer
 from rich.console import Console
@@ -32,7 +32,9 @@ def command(
     where: Annotated[
         str,
         typer.Argument(
-            help="kafka://BROKER:9092/TOPIC, the FILE of a messages:// sink, or the FOLDER of a file:// sink.", show_default=False
+            help="kafka://BROKER:9092/TOPIC, the FILE of a messages:// sink, the FOLDER of a file:// sink, or the URI of a sink that "
+            "writes files of tables.",
+            show_default=False,
         ),
     ],
     protocol: ProtocolOption = "auto",
@@ -52,9 +54,15 @@ def command(
     from tidemill.consumer.shown import LONGEST, shown
     from tidemill.protocols.open.events import DdlMessage, ResolvedMessage
 
-    messages, chosen, fetch = _source(where, protocol, partition_num, claim_check, follow)
-    read = reader(chosen, fetch, to_show=True)
-    events = (event for m in messages for event in read_at(read, *m) if resolved or not isinstance(event, ResolvedMessage))
+    tables_of = _files_of_tables(where)
+    if tables_of is not None:
+        if follow:
+            raise ConfigError("--follow is for a topic", hint="Give kafka://BROKER:9092/TOPIC.")
+        events = _stored(tables_of)
+    else:
+        messages, chosen, fetch = _source(where, protocol, partition_num, claim_check, follow)
+        read = reader(chosen, fetch, to_show=True)
+        events = (event for m in messages for event in read_at(read, *m) if resolved or not isinstance(event, ResolvedMessage))
     if table:
         events = (e for e in events if isinstance(e, ResolvedMessage) or f"{e.schema}.{e.table}" in table)
     console = Console(highlight=False, soft_wrap=True)
@@ -66,6 +74,29 @@ def command(
     except KeyboardInterrupt:
         pass
     print(f"{count} row changes", file=sys.stderr)
+
+
+def _files_of_tables(where: str) -> str | None:
+    """The URI of a sink that writes files of tables (`protocol=csv` or `canal-json`); None for another place."""
+    from tidemill.sinks.storage.paths import METADATA
+
+    if where.startswith(("s3://", "file://")) and parse_qs(urlsplit(where).query).get("protocol", [""])[0] in ("csv", "canal-json"):
+        return where
+    path = Path(unquote(urlsplit(where).path)) if where.startswith("file://") else Path(where)
+    if not (path / METADATA).is_file():
+        return None
+    has_csv = next(path.glob("**/CDC*.csv"), None) is not None
+    return f"file://{quote(str(path.resolve()))}?protocol={'csv' if has_csv else 'canal-json&enable-tidb-extension=true'}"
+
+
+def _stored(uri: str) -> Iterator[Any]:
+    """The rows and DDLs of files of tables, up to their checkpoint."""
+    from tidemill.config.file import parse_config
+    from tidemill.consumer.stored import StoredTables
+
+    found = StoredTables(parse_config("").sink_uri(uri))
+    for _, _, step in found.steps(found.checkpoint_ts):
+        yield from step if isinstance(step, list) else [step]
 
 
 def _source(
@@ -120,5 +151,6 @@ def _of_files(path: Path) -> Iterator[_Message]:
     except (ValueError, KeyError, TypeError):
         raise ConfigError(
             f"{path} is not a file of messages",
-            hint="`show` reads what messages:// and file:// sinks write in Open Protocol, Canal-JSON or Debezium's JSON.",
+            hint="`show` reads what messages:// and file:// sinks write in Open Protocol, Canal-JSON or Debezium's JSON. Of files of "
+            "tables (CDC….json) give the sink's folder.",
         ) from None

@@ -19,7 +19,12 @@ ctl = typer.Typer(help="Control a running playground.", no_args_is_help=True, co
 ADDRESS = "127.0.0.1:12379"
 """Where a playground listens unless it is told otherwise."""
 
-PdOption = Annotated[str, typer.Option("--pd", help="Address of the playground: HOST:PORT.")]
+PdOption = Annotated[
+    str,
+    typer.Option(
+        "--pd", help=f"Address of the playground: HOST:PORT. By default {ADDRESS}.", default_factory=lambda: ADDRESS, show_default=False
+    ),
+]
 TableOption = Annotated[str, typer.Option("--table", help="DATABASE.TABLE.")]
 RegionOption = Annotated[int, typer.Option("--region", help="Region.")]
 StoreOption = Annotated[int, typer.Option("--store", help="Store.")]
@@ -51,7 +56,7 @@ def _answer(pd: str, command: str, **arguments: Any) -> dict[str, Any]:
 @ctl.command("sql")
 def ctl_sql(
     text: Annotated[str, typer.Argument(help="Statements, separated by semicolons.")],
-    pd: PdOption = ADDRESS,
+    pd: PdOption,
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
 ) -> None:

@@ -25,10 +25,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidemill.errors import ConfigError, cannot_listen
+from tidemill.server.api.door import Door
 from tidemill.server.api.errors import INVALID, UNAUTHORIZED, Failure
 
 HEAD_S = 15.0
-"""How long the head of a request may take, and what is left of a body after the answer."""
+"""How long a TLS handshake with the head of the first request may take, the head of a later one, and what is left of a body after the
+answer."""
+WAITING = 500
+"""How many connections without a request may be open: see `api.door`."""
+BACKLOG = 100
+"""How many connections are accepted at once. One that is to make room is closed a moment later, so several times as many fit into
+CONNECTIONS beside WAITING."""
 KEEP_ALIVE_S = 60
 CONNECTIONS = 1000
 """How many may be open. More are answered 503."""
@@ -111,10 +118,13 @@ class _Protocol(H11Protocol):
     refused is answered before its body is read. It has an application of its own if its certificate is not allowed."""
 
     allowed_cn: tuple[str, ...] = ()
+    door: Door
     _waits: asyncio.TimerHandle | None = None
+    _number = -1
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._number = transport.get_extra_info("socket").fileno()
         self._wait()
         if self.allowed_cn:
             names = common_names(transport.get_extra_info("peercert") or {})
@@ -132,6 +142,10 @@ class _Protocol(H11Protocol):
         self._look()
 
     def _look(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            self.door.waits(self._number)
+        else:
+            self.door.asks(self._number)
         has_part_of_head = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
         sends_on = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY  # a body that nobody reads
         if has_part_of_head or sends_on:
@@ -142,6 +156,7 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._go_on()
+        self._number = -1  # another connection may get it
         super().connection_lost(exc)
 
     def _wait(self) -> None:
@@ -221,7 +236,7 @@ class Listener:
         listening = _bound(address, flag)
         config = uvicorn.Config(
             _OneLength(self._app),
-            http=type("_Protocol", (_Protocol,), {"allowed_cn": self._certificates.allowed_cn}),
+            http=type("_Protocol", (_Protocol,), {"allowed_cn": self._certificates.allowed_cn, "door": listening}),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -231,6 +246,7 @@ class Listener:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_S,
             limit_concurrency=CONNECTIONS,
+            backlog=BACKLOG,
         )
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)  # the application logs requests, and what fails in them
         config.load()
@@ -252,12 +268,12 @@ class Listener:
             await self._task
 
 
-def _bound(address: str, flag: str) -> socket.socket:
+def _bound(address: str, flag: str) -> Door:
     """Return a socket that is bound to an address. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    found = Door(family, WAITING, HEAD_S)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, int(port)))

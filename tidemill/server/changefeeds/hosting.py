@@ -56,7 +56,8 @@ class Hosting:
         self._schemas = LogSchemas(options.log)
         self._asking_schemas = asyncio.Lock()
         self._feeds: dict[str, Feed] = {}
-        self._leaving: dict[str, Feed] = {}  # removed, with a batch that may not have ended
+        self._leaving: dict[str, Feed] = {}
+        """Removed ones, until the host has ended their batches."""
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._idle: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -159,8 +160,9 @@ class Hosting:
             self._start_suspect()
             return
         name = str(found.get("feed"))
-        if word == "ended" and name in self._leaving and found.get("run") == self._leaving[name].life.run:
-            self._left(self._leaving[name])
+        leaving = self._leaving.get(name)
+        if leaving is not None and word == "ended" and found.get("run") == leaving.life.run:
+            self._gone(leaving, found)
             return
         feed = self._feeds.get(name)
         if feed is None or found.get("run") != feed.life.run:
@@ -205,15 +207,16 @@ class Hosting:
         self._save_state(feed)
         self._do(feed, do)
 
-    def _left(self, feed: Feed) -> None:
-        """The batch of a removed changefeed has ended."""
+    def _gone(self, feed: Feed, found: Mapping[str, Any]) -> None:
+        """A removed one has ended: nothing of it is written down any more."""
+        feed.figures = replace(feed.figures, checkpoint_ts=found.get("checkpoint_ts", feed.checkpoint_ts))
         feed.life.stopped()
         self._idle[feed.id].set()
 
     def _host_lost(self, why: str, crashed: bool) -> None:
         self._host_up = False
         for feed in self._leaving.values():
-            self._left(feed)
+            self._gone(feed, {})
         blamed = self._feeds.get(self._suspects.host_lost(crashed) or "")
         for feed in self._feeds.values():
             feed.life.host_lost(why, time.time())

@@ -42,7 +42,7 @@ class Operations(Questions):
     async def create(self, wanted: s.NewChangefeed) -> s.CreatedChangefeed:
         name = checked_name(wanted.changefeed_id or str(uuid.uuid4()), wanted.namespace)
         self._check_upstream(wanted.upstream)
-        self._check_free(name)
+        self._check_is_free(name)
         settings = await self._wanted(name, wanted)
         sink, config = await asyncio.to_thread(self._checked, settings)  # thousands of rules take a while
         await asyncio.to_thread(_meet, sink)
@@ -52,7 +52,7 @@ class Operations(Questions):
             hint = "Leave them out by a rule of the filter, or set ignore-ineligible-table or force-replicate."
             raise e.TableIneligible(f"some tables are not eligible to replicate, they have no usable key: {names}", hint=hint)
         async with self._creating:  # of two requests that came at the same time one is first
-            self._check_free(name)
+            self._check_is_free(name)
             settings = await self._with_tables(settings, config, asked=bool(wanted.start_ts))
             feed = await self._must(partial(self._files.create, settings))  # first: it is refused where another server leads
             try:
@@ -65,11 +65,11 @@ class Operations(Questions):
         self._begin(feed)
         return s.CreatedChangefeed(self._info(feed), tables)
 
-    def _check_free(self, name: str) -> None:
+    def _check_is_free(self, name: str) -> None:
         if name in self._feeds:
             raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}")
         if name in self._leaving:
-            raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}", hint="It is being removed. Try again in a moment.")
+            raise e.ChangefeedAlreadyExists(f"changefeed already exists, {name}", hint="It is being removed: try again in a moment.")
 
     async def _with_tables(self, settings: FeedSettings, config: ChangefeedConfig, *, asked: bool) -> FeedSettings:
         """Let the capture take its tables too. Those that it has not taken so far are in the log from now on: there the changefeed begins,
@@ -277,16 +277,16 @@ class Operations(Questions):
         feed = self._feed(changefeed_id, namespace)
         self._do(feed, feed.life.removed())
         self._suspects.forget(feed.id)
-        info = self._info(feed)
         self._leaving[feed.id] = self._feeds.pop(feed.id)
         try:
             if not await self._until_idle(feed):
                 log.warning("the batch of changefeed %s does not end; it is cut off by the fence", feed.id)
                 await self._write(feed.id, lambda: self._files.fence_off(feed))
+            info = self._info(feed)
             await self._write(feed.id, lambda: self._files.remove(feed))
             await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
         finally:
-            self._leaving.pop(feed.id, None)
+            del self._leaving[feed.id]
         self._writing.pop(feed.id, None)
         self._idle.pop(feed.id, None)
         await self._capture_for()

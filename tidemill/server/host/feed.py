@@ -51,6 +51,7 @@ class HostedFeed(Runner):
         self._waiter: Waiter | None = None
         self._runner: PoolRunner | None = None
         self._saved_at = 0.0
+        self._unsaved = False
         self._moved = False
         self._rows_at = 0.0
         self._ended: dict[str, object] = {"how": "stopped"}
@@ -159,6 +160,8 @@ class HostedFeed(Runner):
         """An empty interval: the server learns of it; what is on disk follows with the next batch."""
         self._note_advance(report)
         self._moved = True
+        if self._unsaved:
+            self._save_status()
 
     def _note_begin(self) -> None:
         super()._note_begin()
@@ -176,10 +179,11 @@ class HostedFeed(Runner):
             self._ended = {"how": "reached"}
 
     def _save_status(self) -> None:
-        """delivery.json is for people: the server has the figures."""
+        """delivery.json is for people and for metrics: the server has the figures."""
         status: Status = self._status
         now = time.monotonic()
-        if status.error is None and status.running and now - self._saved_at < SAVED_EVERY_S:
+        self._unsaved = status.error is None and status.running and now - self._saved_at < SAVED_EVERY_S
+        if self._unsaved:
             return
         self._saved_at = now
         super()._save_status()

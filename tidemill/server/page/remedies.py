@@ -12,7 +12,8 @@ _AGAIN = "The watchdog subscribes again after --region-stuck-after. If it stays 
 REMEDIES: Mapping[Cause, str] = {
     Cause.LOCK: "Let the transaction end, or end its session: KILL TIDB. A dead client's lock is resolved when its TTL is over.",
     Cause.LOCK_BESIDE: "It waits for another region's lock: look at the line with the cause `lock` at the same ts.",
-    Cause.UNSUBSCRIBED: "Start the store, and look at network and firewall between this machine and TiKV. It is subscribed by itself then.",
+    Cause.UNSUBSCRIBED: "It is over within seconds where a region split, merged or moved. If it lasts: does the store run, and do network "
+    "and firewall let this machine reach TiKV? It is subscribed by itself then.",
     Cause.GAP: _SOON,
     Cause.LOADING: _SOON,
     Cause.QUEUED: _SOON,

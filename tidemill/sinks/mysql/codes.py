@@ -124,7 +124,8 @@ HINTS: dict[int, str] = {
     1049: "The database is not there. Create it, then `tidemill changefeed resume`.",
     1054: "The table downstream lacks a column that it has upstream: run the DDL that adds it, then `tidemill changefeed resume`.",
     1142: "The user lacks a right; see docs/sinks/mysql.md.",
-    1146: "The table is not there. Make it as it is upstream, or let Tidemill do it: --snapshot with --create-tables.",
+    1146: "The table is not there. Make it as it is upstream, then `tidemill changefeed resume`. Or let Tidemill do it: a run with "
+    "--snapshot and --create-tables; a changefeed of a server with create-tables = true and `tidemill resync` of each table.",
     1153: "Raise max_allowed_packet of the server above the size of the largest row.",
     8004: "Raise txn-total-size-limit of TiDB, or let the transactions downstream be smaller: max-txn-row, transaction-atomicity=none.",
     8025: "Raise txn-entry-size-limit of TiDB above the size of the largest row.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 import socket
 import ssl
 from collections.abc import Generator, Iterator
@@ -31,6 +32,18 @@ KILL_MS = 5_000
 _NO_ANSWER = frozenset({0, 2003, 2006, 2013, 2014, 2055})
 SHOWN = 300
 """Characters of a statement that an error shows."""
+_DDL = re.compile(r"\s*(ALTER|CREATE|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
+_LITERAL = re.compile(
+    r"(`(?:[^`]|``)*`?)"  # a name is kept
+    r"|(?:\b(?:_\w+|[xXbBnN]) ?)?'(?:[^'\\]|\\.|'')*(?:'|\\?$)"  # a text, with its introducer, cut short or not
+    r"|(?<![\w`])-?\d[\w.]*(?:(?<=[eE])[+-]\d+)?",
+    re.DOTALL,
+)
+
+
+def without_values(statement: str) -> str:
+    """Return a statement as errors show it: with ? for the values of rows, which do not belong into logs. A DDL is returned as it is."""
+    return statement if _DDL.match(statement) else _LITERAL.sub(lambda found: found[1] or "?", statement)
 
 
 class ServerFault(Exception):
@@ -42,7 +55,7 @@ class ServerFault(Exception):
 
     def error(self, where: str) -> SinkError:
         """Return our error for it."""
-        text = f"{where}: error {self.code}: {self.text}" + (f", at {self.statement[:SHOWN]}" if self.statement else "")
+        text = f"{where}: error {self.code}: {self.text}" + (f", at {without_values(self.statement)[:SHOWN]}" if self.statement else "")
         kind = SinkError if self.fate in (Fate.FAIL, Fate.SPLIT) else SinkUnavailable
         return kind(text, hint=HINTS.get(self.code, ""))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -104,7 +105,8 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
     async def metrics() -> Response:
         """Metrics for Prometheus."""
         page = metrics_page(service.samples)
-        return Response(page.body(), media_type=page.content_type)
+        body = await asyncio.to_thread(page.body)  # it reads files, and takes its time with many changefeeds
+        return Response(body, media_type=page.content_type)
 
     @router.get("/debug/info", responses={200: {"description": "Text for people"}})
     async def debug_info() -> Response:

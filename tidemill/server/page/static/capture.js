@@ -3,8 +3,8 @@ import { bytes, count, duration, el, lagClass, moment, svg } from "./dom.js";
 
 const HELD_S = 10;
 
-/** Whether what holds the resolved ts is worth a line: something is wrong with it, or it has not moved for ten seconds. */
-export const holds = (capture) => capture.holding && (capture.stuck.length || capture.holding.last_error || capture.holding.lock || capture.holding.seconds >= HELD_S);
+/** Whether what holds the resolved ts is worth a line: it has not moved for ten seconds. Locks, and regions that split or move, hold it for a moment. */
+export const holds = (capture) => capture.holding && (capture.stuck.length || capture.holding.seconds >= HELD_S);
 
 const keyOf = (one) => `${one.table} ${one.region} ${one.start_key}`;
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tidemill.metrics.stalls import Moment, Stall, StallWatch, spent
+from tidemill.metrics.stalls import Held, Moment, Stall, StallWatch, spent
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 LONG = 0.6
@@ -210,3 +210,15 @@ def test_a_process_that_is_stopped_for_a_while_tells_nothing() -> None:
 def test_what_counts_between_two_moments(now: Moment, expected: tuple[float, bool]) -> None:
     took, blind = spent(Moment(10.0, 5.0, 1.0, 2.0), now, 0.01)
     assert (round(took, 6), blind) == expected
+
+
+def test_a_wait_for_a_cpu_is_taken_back_when_the_kernel_has_counted_it() -> None:
+    """The kernel counts it when it is over; the watch looks meanwhile."""
+    held = Held(Moment(10.0, 5.0, 0.0, 2.0), 0.01)
+    assert round(held.until(Moment(10.5, 5.0, 0.0, 2.0)), 6) == 0.51
+    assert round(held.until(Moment(12.0, 5.03, 0.0, 3.97)), 6) == 0.04
+    held.skip(Moment(12.0, 5.03, 0.0, 3.97), Moment(13.0, 5.9, 0.0, 3.97))
+    assert round(held.until(Moment(13.2, 6.0, 0.0, 4.0)), 6) == 0.21
+    assert round(Held(Moment(10.0, 5.0, 0.0, 2.0), 0.0).until(Moment(10.1, 5.0, 0.0, 1.0)), 6) == 0.1, (
+        "a thread that ended takes its waits along"
+    )

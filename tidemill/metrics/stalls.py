@@ -2,8 +2,9 @@
 
 A thread repeatedly asks the loop for an answer. While none comes, it examines the loop's thread: which callback runs (at the bottom of the
 stack), and how long it has worked or been blocked. On an overloaded machine a thread may wait for a CPU, or for another thread that holds
-the interpreter's lock and waits for a CPU. The kernel counts these waits for each thread, and they are subtracted. So a report shows only
-what the callback itself did, with its stack at that moment.
+the interpreter's lock and waits for a CPU. The kernel counts these waits for each thread, and they are subtracted. It counts a wait when it
+is over, so a callback is judged by its whole time so far, and again when it has ended. So a report shows only what the callback itself did,
+with its stack at that moment.
 
 A callback in C that holds the interpreter's lock also stops the watching thread. Such a stall is found afterwards, by the CPU time of the
 loop's thread; its stack shows what ran next.
@@ -20,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType, TracebackType
 
 LIMIT = 0.1
@@ -71,9 +72,30 @@ def spent(before: Moment, now: Moment, tick: float) -> tuple[float, bool]:
     unseen = (gap if now.hole < 0 else now.hole) - (now.own_wait - before.own_wait)
     if unseen > 2 * tick:  # the watching thread had a CPU and not the lock, or the whole process was stopped
         return min(cpu, unseen), True
+    return worked(before, now), False
+
+
+def worked(before: Moment, now: Moment) -> float:
+    """Return how long the loop's thread surely worked or was blocked between two moments in which the watching thread could run."""
+    gap, cpu = now.wall - before.wall, now.cpu - before.cpu
     if before.all_waits < 0 or now.all_waits < 0:
-        return min(cpu, gap), False
-    return max(min(cpu, gap), gap - (now.all_waits - before.all_waits)), False
+        return min(cpu, gap)
+    return max(min(cpu, gap), gap - max(now.all_waits - before.all_waits, 0.0))
+
+
+class Held:
+    """How long one callback has surely held the loop. `first`: seconds before the watch saw it."""
+
+    def __init__(self, now: Moment, first: float) -> None:
+        self._since, self._first = now, first
+
+    def until(self, now: Moment) -> float:
+        """Return the seconds until a moment. They may be fewer than those until an earlier one: a wait for a CPU ended meanwhile."""
+        return self._first + worked(self._since, now)
+
+    def skip(self, before: Moment, now: Moment) -> None:
+        """Leave out the time between the last two moments."""
+        self._first, self._since = self.until(before), now
 
 
 def log_stall(stall: Stall) -> None:
@@ -106,31 +128,43 @@ class StallWatch:
     # ------------------------------------------------------------------ the watching thread
 
     def _run(self) -> None:
-        held, callback, stall = 0.0, None, None
+        held, callback, stall = None, None, None
         self._alive = time.monotonic()
         before, pause = self._moment(pending=False), self.tick
         while not self._over.wait(pause):
             pending = not self._answered
-            now = self._moment(pending)
+            now = self._moment(pending or stall is not None)
             took, blind = spent(before, now, pause)
             frames = self._callback()
             is_idle = not pending and not frames and now.cpu - before.cpu < IDLE_SHARE * (now.wall - before.wall)
-            before, pause = now, min(2 * pause, IDLE_TICKS * self.tick) if is_idle else self.tick
             if blind and took > self.limit:
                 self._report(self._stall(took, frames, blind=True), None)
+            if blind and held is not None:
+                held.skip(before, now)
             found = frames[0] if frames and pending else None
             if found is not callback:
-                if stall is not None and callback is not None:
-                    self._report(stall, callback.f_code)
-                held, callback, stall = 0.0, found, None  # keeps the frame alive: a later call of the function has another one
-                took = min(took, self.tick)  # the callback may have begun just now
-            if pending and not blind and frames:
-                held += took
-                if held > self.limit:
-                    stall = self._stall(held, frames) if stall is None else _longer(stall, held)
+                if stall is not None and callback is not None and held is not None:
+                    self._report_ended(stall, held.until(now), callback.f_code)
+                callback, stall = found, None  # keeps the frame alive: a later call of the function has another one
+                held = Held(now, 0.0 if blind else min(took, self.tick))  # it may have begun just now
+            if pending and frames and held is not None:
+                seconds = held.until(now)
+                if seconds <= self.limit:
+                    stall = None
+                elif stall is None:
+                    stall = self._stall(seconds, frames)
+                else:
+                    stall = replace(stall, seconds=seconds)
+            before, pause = now, min(2 * pause, IDLE_TICKS * self.tick) if is_idle else self.tick
             del frames, found
             if not pending and not is_idle:
                 self._ask()
+
+    def _report_ended(self, stall: Stall, seconds: float, code: CodeType) -> None:
+        """Report a callback that has ended, unless it turns out that it only waited for a CPU."""
+        seconds = min(seconds, stall.seconds)
+        if seconds > self.limit:
+            self._report(replace(stall, seconds=seconds), code)
 
     def _moment(self, pending: bool) -> Moment:
         self._runs()
@@ -182,10 +216,6 @@ class StallWatch:
         if now - self._told.get(code, -TELL_EVERY) >= TELL_EVERY:
             self._told[code] = now
             self._tell(stall)
-
-
-def _longer(stall: Stall, seconds: float) -> Stall:
-    return Stall(seconds, stall.stack, stall.files, stall.blind)
 
 
 def _codes_below_callbacks(frame: FrameType | None) -> frozenset[CodeType]:

@@ -90,6 +90,8 @@ def test_only_some_columns(made: tuple[str, list[int]]) -> None:
         read(log, table="app.t", columns="prise")
     with pytest.raises(SchemaError, match=r"app\.t as of ts \d+: column id is int32, which cannot be read as struct"):
         read(log, table="app.t", schema=struct(id=struct(a=LongType())))
+    with pytest.raises(SchemaError, match=r"(?s)app\.t, column price: .* cannot be .*a type that has room for the column's values"):
+        read(log, table="app.t", schema=struct(price=LongType()))
 
 
 def test_changes_of_any_table_as_json(made: tuple[str, list[int]]) -> None:

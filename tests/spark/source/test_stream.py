@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.spark.frames import Stream, read
-from tidemill.errors import SchemaChanged
+from tidemill.errors import SchemaChanged, StartTsOutOfLog
 from tidemill.spark.source import source as source_module
 from tidemill.spark.source.ddl import DdlSource
 
@@ -131,7 +131,8 @@ def test_restart_goes_on_with_the_new_columns(altered: tuple[SqlLog, Path]) -> N
 
 def test_add_columns_goes_on_without_them(altered: tuple[SqlLog, Path]) -> None:
     sql, folder = altered
-    stream = Stream(sql.write(folder), table="app.t", schemaChangePolicy="addColumns")
+    log = sql.write(folder)
+    stream = Stream(log, table="app.t", schemaChangePolicy="addColumns")
     stream.batches()
     sql.run("ALTER TABLE t ADD COLUMN b INT", "INSERT INTO t VALUES (3, 3, 3)")
     sql.run("ALTER TABLE t MODIFY COLUMN a VARCHAR(9)")
@@ -141,6 +142,16 @@ def test_add_columns_goes_on_without_them(altered: tuple[SqlLog, Path]) -> None:
     assert [(row["id"], row["a"], "b" in row) for row in rows] == [(3, 3, False)]
     with pytest.raises(SchemaChanged, match="column a became string"):
         stream.batches()
+    with pytest.raises(SchemaChanged, match="schemaTs=latest"):
+        Stream(log, stream.at, table="app.t", schemaChangePolicy="addColumns").batches()
+    sql.run("INSERT INTO t VALUES (4, 'x', 4)")
+    sql.write(folder)
+    accepted = Stream(log, stream.at, table="app.t", schemaChangePolicy="addColumns", schemaTs="latest")
+    assert [row["a"] for batch in accepted.batches() for row in batch][-1:] == ["x"]
+    sql.run("ALTER TABLE t ADD COLUMN c INT", "INSERT INTO t VALUES (5, 'y', 5, 5)")
+    sql.write(folder)
+    again = Stream(log, accepted.at, table="app.t", schemaChangePolicy="addColumns")
+    assert [(row["id"], row["a"], row["c"]) for batch in again.batches() for row in batch] == [(5, "y", 5)]
 
 
 def test_a_ddl_that_changes_no_column_ends_nothing(altered: tuple[SqlLog, Path]) -> None:
@@ -174,3 +185,21 @@ def test_ddls_as_rows(altered: tuple[SqlLog, Path]) -> None:
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
     assert sum(batch.num_rows for p in stream.partitions(start, end) for batch in stream.read(p)) == 3
     assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+
+
+def test_a_checkpoint_that_the_log_s_retention_has_overtaken(tmp_path: Path) -> None:
+    """What is lost is not passed over in silence."""
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY)")
+    sql.run("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
+    log = sql.write(tmp_path / "log")
+    stream = Stream(log, table="app.t", maxRowsPerTrigger="1")
+    assert [row["id"] for row in stream.batch() or ()] == [1]
+    late = Stream(log, {"ts": sql.start_ts - 10}, table="app.t")
+    for work in (late.batch, lambda: late.rows({"ts": sql.start_ts - 10}, stream.at)):
+        with pytest.raises(StartTsOutOfLog, match="lies before it") as lost:
+            work()
+        assert "lost" in lost.value.hint
+    source = DdlSource({"log": log})
+    ddls = source.streamReader(source.schema())
+    with pytest.raises(StartTsOutOfLog, match="lies before it"):
+        ddls.latestOffset({"ts": sql.start_ts - 10}, ddls.getDefaultReadLimit())

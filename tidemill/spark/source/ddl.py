@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from tidemill.spark.source.frame import moments
 from tidemill.spark.source.options import Options, parse_options
-from tidemill.spark.source.planner import Planner
+from tidemill.spark.source.planner import LOST, Planner
 from tidemill.spark.source.source import spark_schema
 from tidemill.tidb.columns.forms import TIMESTAMP
 from tidemill.tidb.keys import is_system_schema
@@ -105,6 +105,7 @@ class DdlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = min(one for one in ends if one is not None)
         if end <= start["ts"]:
             return start
+        self._planner.check_covered(start["ts"], LOST)
         end = self._planner.readable_to(start["ts"], end, lambda begin, end: bool(ddls(self._planner, begin, end)))
         return {"ts": end} if ddls(self._planner, start["ts"], end) else start
 

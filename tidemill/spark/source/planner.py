@@ -19,7 +19,7 @@ from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.delivery.plan import MAX_BATCH_BYTES, PartitionInput, chains_of, end_by_size
 from tidemill.errors import LogError, SchemaChanged, SchemaError, StartTsOutOfLog
 from tidemill.rules.names import nearest
-from tidemill.spark.source.frame import TableFrame
+from tidemill.spark.source.frame import TableFrame, table_schema
 from tidemill.spark.source.limits import any_row, end_by_rows, holds_rows
 from tidemill.spark.source.options import EARLIEST, LATEST, Options, Policy
 from tidemill.spark.source.slices import Packed, Slice, TableToRead
@@ -34,6 +34,11 @@ from tidemill.tso import describe
 if TYPE_CHECKING:
     from tidemill.spark.cluster.captures import QueryCapture
 
+LOST = (
+    "Changes between the query's checkpoint and the log's start are lost to it: begin with a new checkpoint, from a snapshot "
+    "(`tidemill resync`, initialSnapshot=true) or from earliest, and let the log keep changes for longer (retention)."
+)
+"""For a query that goes on at a ts which retention has removed."""
 SLICE_BYTES = 64 << 20
 """A task reads about so many bytes of a log partition: one that has more is divided by time."""
 
@@ -113,18 +118,20 @@ class Planner:
         if start == EARLIEST:
             return start_ts - 1 if self._has_snapshot(start_ts) else start_ts
         assert isinstance(start, int), "words were handled"
-        if start < start_ts and not (start == start_ts - 1 and self._has_snapshot(start_ts)):
-            self._refuse(start, start_ts)
+        self.check_covered(start)
         return start
+
+    def check_covered(self, ts: int, hint: str = "Give a later startingTs, or earliest.") -> None:
+        """Raises StartTsOutOfLog where the log has not all changes above a ts: retention may have moved its start since a query ran."""
+        start_ts = self.reader.start_ts
+        if ts < start_ts and not (ts == start_ts - 1 and self._has_snapshot(start_ts)):
+            raise StartTsOutOfLog(
+                f"the log holds changes from {describe(start_ts)} to {describe(self.reader.resolved_ts())}; {describe(ts)} lies before it",
+                hint=hint + (" A log of another name (option log) begins there." if self.capture else ""),
+            )
 
     def _has_snapshot(self, ts: int) -> bool:
         return self.options.initial_snapshot and initial_load.read_plan(self.reader.storage, ts) is not None
-
-    def _refuse(self, ts: int, start_ts: int) -> None:
-        raise StartTsOutOfLog(
-            f"the log holds changes from {describe(start_ts)} to {describe(self.reader.resolved_ts())}; {describe(ts)} lies before it",
-            hint="Give a later startingTs, or earliest." + (" A log of another name (option log) begins there." if self.capture else ""),
-        )
 
     def last_ts(self) -> int:
         """The ts up to which a DataFrame that is not a stream reads. Of a cluster it is the present, for which this waits. Raises
@@ -204,6 +211,17 @@ class Planner:
         error = SchemaChanged(f"{self._ddl_at(version)}: {difference}", hint=_HINTS[policy])
         error.add_note(str(version.from_ts))
         return error
+
+    def is_hurt(self, version: TableVersion, ts: int) -> bool:
+        """Whether a version lacks columns that the table had just past a ts, or has them otherwise."""
+        history = self.history(ts)
+        then = self._version_at(history, ts) or self._last_version(history, ts)
+        if then is None:
+            return False
+        known = {column.name.lower() for column in then.info.output_columns}
+        options = replace(self.options, columns=tuple(name for name in self.options.columns if name.lower() in known))
+        frame = TableFrame(then, table_schema(then, options), options.time_as)
+        return bool(frame.difference(version, options.columns).others)
 
     def _ddl_at(self, version: TableVersion) -> str:
         """What changed the table, in the words of its DDL."""

@@ -24,7 +24,10 @@ from tidemill.tidb.types.jsonstyle import JsonStyle
 
 CHUNK_ROWS = 8192
 """Changes that are turned into one batch: Spark takes a batch as a whole."""
-_OTHER_TYPE = "The column had another type then. Choose the table's columns of another ts: option schemaTs."
+_OTHER_TYPE = (
+    "Choose a type that has room for the column's values; or, if the column had another type then, the table's columns of another ts: "
+    "option schemaTs."
+)
 
 
 class _Routing:

@@ -24,7 +24,7 @@ from tidemill.errors import ConfigError, LogUnavailable, SchemaChanged
 from tidemill.spark.source.filters import Pushed, push
 from tidemill.spark.source.frame import TableFrame, digest, schema_of
 from tidemill.spark.source.options import Kind, Options, Policy, parse_options
-from tidemill.spark.source.planner import Planner, changed_at
+from tidemill.spark.source.planner import LOST, Planner, changed_at
 from tidemill.spark.source.slices import Manner, Slice
 from tidemill.tidb.columns.forms import ALL_IMAGES
 from tidemill.tso import physical_ms
@@ -182,6 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["ts"] == end["ts"]:
             return []
         stream = self._stream
+        stream.planner.check_covered(start["ts"], LOST)
         return [InputPartition(one) for one in stream.planner.slices(start["ts"], end["ts"], stream.frame)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -243,6 +244,7 @@ class _Live:
             if self._options.end is None or begin < self._options.end:
                 self.planner.check_goes_on(begin)
             return begin
+        self.planner.check_covered(begin, LOST)
         end = self.planner.readable_to(begin, end, self.planner.holds_rows)
         changed = self.planner.next_change(self.frame, begin, end) if self.frame is not None else None
         if changed is not None:
@@ -263,9 +265,11 @@ class _Live:
         if not before or not self._columns or before == self._columns or before in self._warned:
             return
         self._warned.add(before)
-        if policy is Policy.FAIL and self._options.schema_ts is None and self.frame is not None:
+        if policy is Policy.RESTART or self._options.schema_ts is not None or self.frame is None:
+            return
+        base = self.frame.base
+        if policy is Policy.FAIL or self.planner.is_hurt(base, start["ts"] - 1):
             self._warned.discard(before)
-            base = self.frame.base
             ddls = "; ".join(self.planner.ddls_of(base, start["ts"] - 1)) or f"they changed at ts {base.from_ts}"
             raise SchemaChanged(
                 f"the columns of {self._options.what} are others than when this query ran last, up to ts {start['ts']}: {ddls}",

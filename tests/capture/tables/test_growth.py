@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +39,7 @@ from tidemill.playground.server import Playground
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(growth, "AHEAD_MS", 500)
     monkeypatch.setattr(growth, "REST_S", 0.5)
 
 
@@ -266,15 +269,15 @@ def test_of_two_who_ask_at_once_one_is_refused(tmp_path: Path, *, remote: bool) 
 def test_a_command_that_waits_ends_well_only_when_it_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_commands, "GROW_POLL_S", 0.01)
     storage = new_log(tmp_path / "log")
     grow = ["log", "grow", str(tmp_path / "log"), "--partitions", "4", "--wait"]
 
     def meanwhile(what: Callable[[], object]) -> str:
-        timer = threading.Timer(0.1, what)
-        timer.start()
-        assert ended(*grow, "60") == 1
-        timer.join()
+        """It happens between the command's first look and its second one."""
+        left = [what]
+        with monkeypatch.context() as patch:
+            patch.setattr(log_commands, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: left.pop()()))
+            assert ended(*grow, "60") == 1
         return capsys.readouterr().err
 
     assert ended(*grow, "1") == 1

@@ -34,6 +34,7 @@ __all__ = ["s3_server"]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(growth, "AHEAD_MS", 500)
     monkeypatch.setattr(growth, "REST_S", 0.5)
 
 

@@ -84,6 +84,7 @@ def test_a_broker_that_comes_back_has_it_all(kafka_broker: KafkaBroker, tmp_path
 
 def test_a_broker_that_stays_away_ends_it(kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "DELIVERY_TIMEOUT_MS", 1500)
+    monkeypatch.setattr(options, "METADATA_TIMEOUT", 2.0)
     monkeypatch.setattr(module, "RETRY", RetryPolicy(first_s=0.2, total_s=0.3))
     world, topic = in_batches(12), new_topic_name("away")
     reports: list[Report] = []

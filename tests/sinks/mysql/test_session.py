@@ -125,9 +125,14 @@ def test_an_answer_that_does_not_come_within_read_timeout_is_given_up_here_and_i
         sink.deliver(change(KIND_UPDATE, 1, 7, LATER + 1))
         thread = threading.Thread(target=sink.task.flush)
         thread.start()
-        await_that(lambda: running(db))
-        (number,) = (number for number, info in running(db) if "ON DUPLICATE" in info)
-        await_that(lambda: number not in dict(running(db)))
+        waiting: list[int] = []
+
+        def waits() -> bool:
+            waiting[:] = [number for number, info in running(db) if "ON DUPLICATE" in info]
+            return bool(waiting)
+
+        await_that(waits)
+        await_that(lambda: waiting[0] not in dict(running(db)))
         other.rollback()
         thread.join(120)
         assert not thread.is_alive()

@@ -1,6 +1,7 @@
 """`python -m tests.support.faults.dying FILE capture …`: a tidemill whose capture kills itself (SIGKILL) at a point that FILE names.
 
-At each point it checks FILE. It removes the file before it dies, so that the next process survives.
+At each point it checks FILE. It removes the file before it dies, so that the next process survives. It looks for requests of another
+layout more often than others do.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tidemill.capture import growth
 from tidemill.capture.capture import Capture
 from tidemill.capture.growth import Settled
 from tidemill.capture.tikv.feed.puller import Puller
@@ -66,6 +68,7 @@ def _die(point: str, file: Path) -> None:
 
 if __name__ == "__main__":
     arm(Path(sys.argv[1]))
+    growth.LOOK_EVERY, growth.AHEAD_MS, growth.REST_S = 0.1, 500, 0.5
     from tidemill.cli.main import main
 
     main(sys.argv[2:])

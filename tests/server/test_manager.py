@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.metric_samples import BROKER
+from tests.support.server.page_scenes import ROW
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage.open import open_storage
 from tidemill.delivery.measure.timings import Timings
@@ -460,6 +461,24 @@ def test_a_removed_changefeed_is_gone_when_its_host_is(tmp_path: Path) -> None:
             await removing
             assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1
             assert [*(tmp_path / "data/changefeeds").iterdir()] == []
+
+    run(work())
+
+
+@pytest.mark.parametrize("asked", [{}, {"overwrite_checkpoint_ts": START + 1}, {"skip_rows": (ROW,)}], ids=["resume", "overwrite", "skip"])
+def test_one_that_is_removed_while_it_is_resumed_is_gone(asked: dict[str, Any], tmp_path: Path) -> None:
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.create()
+            await world.manager.pause("f")
+            world.says("ended", how="stopped")
+            resuming = asyncio.create_task(world.manager.resume("f", **asked))
+            removing = asyncio.create_task(world.manager.remove("f"))
+            with pytest.raises(e.ChangefeedNotExists, match="removed meanwhile"):
+                await resuming
+            assert (await removing).state is State.REMOVED
+            assert [*(tmp_path / "data/changefeeds").iterdir()] == []
+            assert world.processes.last("start")["run"] == 1
 
     run(work())
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.server.command_line import Cli
 from tidemill import tso
+from tidemill.server.service import TableName
 
 KAFKA = "kafka://h:1/t?protocol=canal-json"
 
@@ -24,6 +25,17 @@ def test_create_takes_times_as_people_write_them(cli: Cli) -> None:
     assert wanted.start_ts == cli.service.now - (7_200_000 << 18)
     assert f"{tso.when(wanted.target_ts):%Y-%m-%d}" == "2099-01-01"
     assert wanted.ignore_ineligible_tables
+
+
+def test_create_names_tables_that_are_left_out(cli: Cli, tmp_path: Path) -> None:
+    cli.service.ineligible = (TableName("shop", "no_key", 9, is_partition=False),)
+    code, out, err = cli("changefeed", "create", "orders", "--sink-uri", KAFKA)
+    assert (code, out.count("\n")) == (0, 1)
+    assert err.startswith("[WARN] these tables have no primary key")
+    assert "shop.no_key" in err
+    config = tmp_path / "feed.toml"
+    config.write_text("force-replicate = true\n")
+    assert cli("changefeed", "create", "all", "--sink-uri", KAFKA, "--config", str(config))[2] == ""
 
 
 def test_list_and_show(cli: Cli) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
 import time
+from asyncio.sslproto import SSLProtocol
 from pathlib import Path
 
 import httpx
@@ -167,6 +169,14 @@ def test_a_handshake_that_does_not_end_ends_the_connection(sent: bytes, folder: 
         with socket.create_connection((host, int(port)), timeout=40) as client:
             client.sendall(sent)
             assert ended(client)
+
+
+def test_an_unfinished_handshake_takes_little_memory(folder: Path) -> None:
+    """asyncio gives each connection 256 KiB, unless it is told otherwise: a thousand of them would take a quarter of a GiB."""
+    with served(FakeService(), certificates=certificates(folder)) as address, httpx.Client(verify=context(folder)) as client:
+        assert client.get(f"https://{address}/status").status_code == 200
+        there = {len(one._ssl_buffer) for one in gc.get_objects() if isinstance(one, SSLProtocol) and one._transport is not None}  # type: ignore[attr-defined]
+    assert there == {16 << 10}
 
 
 def ended(client: socket.socket) -> bool:

@@ -6,7 +6,8 @@ import fcntl
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
@@ -23,12 +24,12 @@ from tidemill.cli.cdc.changefeeds import (
 from tidemill.cli.cdc.client import Client
 from tidemill.cli.cdc.commands import with_flags
 from tidemill.cli.cdc.connection import Connection
-from tidemill.cli.cdc.output import print_json
+from tidemill.cli.cdc.output import print_json, table_names
 from tidemill.cli.cdc.readable import print_list, print_one
 from tidemill.cli.cdc.wanted import checked, in_sink, read_config
 from tidemill.cli.shared.feeds import DATA_DIR, choose
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, SkipRowOption, form
-from tidemill.errors import ConfigError, UpstreamUnavailable
+from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
 from tidemill.rules.skip import parse_skip_rows
 
 if TYPE_CHECKING:  # with all protocols, or gRPC: only the commands that need them load them
@@ -103,11 +104,23 @@ def create(
     wanted = {"changefeed_id": name or "", "sink_uri": sink_uri, "start_ts": start, "target_ts": target, "replica_config": replica_config}
     info = client.create(wanted, keyspace)
     typer.echo(f"changefeed {info['id']} is created; it delivers what comes after {tso.describe(int(info['checkpoint_ts']))}")
+    _say_left_out(client, replica_config, keyspace)
     if from_ticdc is not None:
         typer.echo(
             "TiCDC holds back the cluster's garbage collection until its changefeed is removed: when this one delivers "
             f"(tidemill changefeed show {info['id']}), run `cdc cli changefeed remove -c {name}` there."
         )
+
+
+def _say_left_out(client: Client, config: Mapping[str, Any], keyspace: str) -> None:
+    """Name the tables that a new changefeed does not replicate, because their rows cannot be told apart."""
+    if config.get("force_replicate"):
+        return
+    with suppress(TidemillError):  # the changefeed is there all the same, and its log names them
+        found = client.verify_tables({"replica_config": config}, keyspace)["ineligible_tables"]
+        if found:
+            text = "have no primary key and no unique key over NOT NULL columns, so they are not replicated (force-replicate = true would)"
+            typer.echo(f"[WARN] these tables {text}: {table_names(found)}", err=True)
 
 
 def _taken_over(file: Path, sink_uri: str | None, config: Path | None, *, yes: bool) -> TakenOver:

@@ -14,6 +14,7 @@ import json
 import logging
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ KEEP_ALIVE_S = 60
 CONNECTIONS = 1000
 """How many may be open. More are answered 503."""
 STOP_S = 5
+TLS_BUFFER = 16 << 10
+"""Bytes that a TLS connection reads at once, the size of a record. asyncio gives each one 256 KiB, before its handshake."""
 
 _log = logging.getLogger(__name__)
 
@@ -233,6 +236,8 @@ class Listener:
     async def start(self, address: str, flag: str = "--addr") -> None:
         """Listen on HOST:PORT (port 0: any free port). `flag`: the option that chose the address, for errors. Raises ConfigError."""
         context = self._certificates.context()
+        if context is not None:
+            SSLProtocol.max_size = TLS_BUFFER
         listening = _bound(address, flag)
         config = uvicorn.Config(
             _OneLength(self._app),

@@ -227,7 +227,8 @@ class Operations(Questions):
         if ts:
             await self._overwrite(feed, ts)
         elif feed.life.state in (State.STOPPED, State.FAILED):
-            await self._claim_log(feed.id, feed.checkpoint_ts)
+            await self._claim_again(feed, feed.checkpoint_ts)
+        self._check_there(feed)
         if feed.life.state is State.FINISHED and feed.settings.target_ts and feed.checkpoint_ts >= feed.settings.target_ts:
             raise e.UpdateRefused(f"changefeed {feed.id} has reached its target", hint="Update target-ts first.")
         self._do(feed, feed.life.resumed(time.time()))
@@ -241,12 +242,13 @@ class Operations(Questions):
             raise e.CheckpointInFuture(f"overwrite-checkpoint-ts {ts} lies in the future; the cluster's time is {now}")
         if feed.life.state is State.NORMAL:
             raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before its checkpoint is overwritten.")
-        await self._claim_log(feed.id, ts)
+        await self._claim_again(feed, ts)
         if feed.life.state is not State.STOPPED:
             self._do(feed, feed.life.paused())
         if not await self._until_idle(feed):
             raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
         async with self._writing[feed.id]:
+            self._check_there(feed)
             await self._must(partial(self._files.overwrite, feed, ts))
         log.warning("the checkpoint of changefeed %s is overwritten: it is %s now", feed.id, tso.describe(ts))
 
@@ -263,9 +265,23 @@ class Operations(Questions):
             raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
         settings = replace(feed.settings, skip_rows=tuple(dict.fromkeys((*feed.settings.skip_rows, *rows))))
         async with self._writing[feed.id]:
+            self._check_there(feed)
             await self._must(partial(self._files.save, feed, settings))
         feed.settings = settings
         log.warning("changefeed %s leaves out %s", feed.id, ", ".join(rows))
+
+    def _check_there(self, feed: Feed) -> None:
+        """A request had to wait. Raises ChangefeedNotExists if the changefeed was removed meanwhile."""
+        if self._feeds.get(feed.id) is not feed:
+            raise e.ChangefeedNotExists(f"changefeed not exists, {feed.id}", hint="It was removed meanwhile.")
+
+    async def _claim_again(self, feed: Feed, ts: int) -> None:
+        """Let the log keep what a changefeed that did not run needs. One that is removed meanwhile must not hold it. Raises as
+        `_claim_log`, and ChangefeedNotExists."""
+        await self._claim_log(feed.id, ts)
+        if feed.id not in self._feeds:
+            await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
+        self._check_there(feed)
 
     async def _written(self, feed: Feed) -> None:
         """Return when all that was to be written of it is written."""

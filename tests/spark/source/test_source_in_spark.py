@@ -24,7 +24,7 @@ from tidemill.spark import as_of, register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-session = spark_session(master="local[2]")
+session = spark_session()
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ set -euo pipefail
 place=/dev/shm
 room=$(df --output=avail -k "$place" 2>/dev/null | tail -1 || true)
 free=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo 2>/dev/null || true)
-if [ "${room:-0}" -gt 4000000 ] && [ "${free:-0}" -gt 10000000 ] && [ -w "$place" ] && ! findmnt -no OPTIONS "$place" | grep -qw noexec; then
+if [ "${room:-0}" -gt 8000000 ] && [ "${free:-0}" -gt 12000000 ] && [ -w "$place" ] && ! findmnt -no OPTIONS "$place" | grep -qw noexec; then
 	echo "$place"
 else
 	echo /tmp

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import tempfile
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from _pytest.scope import Scope
 from hypothesis import settings
 
-from tests.support.spark import java_archive
+from tests.support.spark import java_archive, sessions
 
 settings.register_profile("tidemill", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("tidemill")
@@ -51,6 +52,7 @@ LONGEST = (
     "delivery/sinks/test_kafka_trouble.py",
     "sinks/kafka/test_security.py",
     "capture/tables/test_many_tables.py",
+    "views/test_kills.py",
 )
 """Files that take more than a minute, the longest first: two workers end at about the same time only if these do not begin last."""
 
@@ -103,11 +105,24 @@ def _shared(test: pytest.Item) -> tuple[object, ...]:
     return tuple((name, spec.indices[name]) for name in sorted(scopes) if scopes[name] > Scope.Function)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that starts a Spark of its own finds none in this process."""
+    if item.get_closest_marker("spark") and not sessions.shares(getattr(item, "module", None)):
+        sessions.end_session()
+
+
+def pytest_unconfigure() -> None:
+    sessions.end_session()
+
+
 @pytest.fixture(autouse=True)
 def logging_stays_as_it_was() -> Iterator[None]:
+    """And the folder for temporary files, which a verb may be given."""
     logger = logging.getLogger("tidemill")
     handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    folder = tempfile.tempdir
     yield
+    tempfile.tempdir = folder
     logger.handlers[:] = handlers
     logger.setLevel(level)
     logger.propagate = propagate

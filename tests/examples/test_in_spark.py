@@ -15,7 +15,7 @@ from tidemill.spark import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-session = spark_session(master="local[2]")
+session = spark_session()
 
 
 def test_the_feature_table(session: Any, tmp_path: Path) -> None:

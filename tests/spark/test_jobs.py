@@ -26,7 +26,7 @@ from tidemill.spark.resident import ResidentRunner, serve
 
 pytestmark = pytest.mark.spark
 
-session = spark_session(master="local[2]")
+session = spark_session()
 
 
 @pytest.fixture(autouse=True)

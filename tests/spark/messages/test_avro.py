@@ -57,7 +57,7 @@ class Registry(MemoryRegistry):
         return self.ids.setdefault(text, 1 + len(self.ids))
 
 
-session = spark_session(extra=lambda: {"spark.sql.session.timeZone": "UTC"})
+session = spark_session(spark__sql__session__timeZone="UTC")
 
 
 @pytest.fixture

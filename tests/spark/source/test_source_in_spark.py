@@ -16,21 +16,20 @@ from pyspark.sql import functions as F
 from examples.audit_trail import run
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import deliver
-from tests.support.spark.sessions import spark_session
+from tests.support.spark.sessions import as_started, spark_session
 from tidemill.errors import ConfigError, SinkError
 from tidemill.functions import apply_changes, from_csv, from_simple
 from tidemill.playground.server import PlaygroundThread
-from tidemill.spark import as_of
+from tidemill.spark import as_of, register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-session = spark_session(master="local[2]")
+session = spark_session()
 
 
 @pytest.fixture(scope="module")
 def spark(session: Any) -> Any:
-    """A session of ours knows the formats by itself."""
-    return session
+    return register(session)
 
 
 @pytest.fixture
@@ -56,6 +55,13 @@ def patiently(work: Callable[[], Any]) -> Any:
             if "failed to connect back" not in str(error):
                 raise
     raise AssertionError("Spark's Python process is late each time")
+
+
+@pytest.mark.usefixtures("session")
+def test_a_session_of_ours_knows_the_formats(made: tuple[SqlLog, Path]) -> None:
+    log, first = made[0].write(made[1]), as_started()
+    assert reader(first.read, log).load().count() == 5
+    assert reader(register(register(first.newSession())).read, log).load().count() == 5
 
 
 def test_a_batch(spark: Any, made: tuple[SqlLog, Path]) -> None:

@@ -43,7 +43,10 @@ def thread_cpu() -> dict[str, float]:
 
 def _threads() -> Iterator[tuple[str, int]]:
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
-        text = (task / "stat").read_text()
+        try:
+            text = (task / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            continue
         name, _, rest = text.partition("(")[2].rpartition(")")
         fields = rest.split()
         yield name, int(fields[11]) + int(fields[12])

@@ -109,7 +109,7 @@ class Options:
     """Budgets in bytes, times in seconds."""
 
     batch_bytes: int = 1 << 20  # fits the second-level cache
-    linger: float = 0.01
+    linger: float = 0.005  # a stream hands its messages over together; this gathers those of several
     seal_every: float = 0.05
     prewrite_budget: int = 256 << 20
     row_budget: int = 512 << 20

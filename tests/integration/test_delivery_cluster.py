@@ -13,8 +13,8 @@ import pytest
 from pyarrow.fs import LocalFileSystem, copy_files
 
 from tests.support.changelog.logs import golden_log
-from tests.support.changelog.steps import thaw
-from tests.support.delivery.drivers import FAST, Driver, assert_as_replayed, can_hide, freeze, stops
+from tests.support.changelog.steps import halt, thaw
+from tests.support.delivery.drivers import FAST, Driver, assert_as_replayed, can_hide, stops
 from tests.support.servers.s3 import filesystem, make_bucket, s3_server
 from tests.support.spark.standalone import Standalone
 from tidemill.changefeed.replay import replay
@@ -88,12 +88,12 @@ def test_executors_of_a_standalone_cluster_die_freeze_and_are_cut_off(tmp_path: 
             cluster.executors()[0].kill()
             driver.past(ends[10])
             cut_off = cluster.executors()[0]
-            freeze([cut_off])
+            halt([cut_off])
             driver.past(ends[16])
             thaw([cut_off])
             driver.past(ends[20])
             frozen = [cluster.executors()[-1], *cluster.executors()[-1].children(recursive=True)]
-            freeze(frozen)
+            halt(frozen)
             driver.past(ends[26])
             thaw(frozen)
             assert driver.end() == 0, driver.said
@@ -156,7 +156,7 @@ def test_an_executor_that_sleeps_while_others_deliver_to_kafka(tmp_path: Path) -
         with Driver(tmp_path, "a", *options, sink=sink) as driver:
             driver.past(ends[4])
             asleep = [driver.executors()[0], *driver.executors()[0].children(recursive=True)]
-            freeze(asleep)
+            halt(asleep)
             driver.past(ends[12])
             thaw(asleep)
             assert driver.end() == 0, driver.said

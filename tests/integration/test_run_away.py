@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.delivery.runs import assert_equal, audited, await_that, settled
+from tests.support.faults.outages import hasty_storage
 from tests.support.faults.proxy import Proxy
 from tests.support.faults.s3_faults import Fault, spoiled
 from tests.support.servers.s3 import make_bucket, s3_server
@@ -19,17 +20,15 @@ from tidemill.demo.session import Delivery, Upstream
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-__all__ = ["s3_server"]
+__all__ = ["hasty_storage", "s3_server"]
 
-HASTY = Path(__file__).parents[1] / "support/faults/hasty_storage"
-"""On PYTHONPATH: the run notices sooner that storage is away."""
 AWAY_S = 5.0
 """How long each outage goes on after the capture has told of it: longer than --sink-retry."""
 
 
-def test_a_log_on_s3_goes_away_and_comes_back(tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("hasty_storage")
+def test_a_log_on_s3_goes_away_and_comes_back(tmp_path: Path, s3_server: str) -> None:
     """It answers 503, refuses connections, does not answer, loses answers, and is slow. Rows and DDLs go on upstream."""
-    monkeypatch.setenv("PYTHONPATH", str(HASTY))
     make_bucket(s3_server, "run-away")
     rng = random.Random(1)
     spoil: list[Callable[[str, str], Fault]] = [lambda method, path: Fault.NONE]

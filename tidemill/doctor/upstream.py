@@ -32,11 +32,8 @@ async def upstream(pd: Sequence[str], security: Security | None, start_ts: str |
 
 
 async def _look(client: PdClient, start_ts: str | None) -> list[Finding]:
-    found = [
-        good(
-            "pd", f"cluster {client.cluster_id}, leader {client.leader}, {len(client.addresses)} member{'s' * (len(client.addresses) != 1)}"
-        )
-    ]
+    members = "1 member" if len(client.addresses) == 1 else f"{len(client.addresses)} members"
+    found = [good("pd", f"cluster {client.cluster_id}, leader {client.leader}, {members}")]
     try:
         await client.check_versions()
     except TidemillError as error:

@@ -31,15 +31,20 @@ def is_in_a_step(log: Path, pids: Collection[int]) -> bool:
 def freeze(processes: Sequence[psutil.Process], log: Path | str) -> bool:
     """Stop processes (SIGSTOP), as a machine that stands still does. False: one is in a step on a file of a log on this machine, and all go
     on; try again."""
+    halt(processes)
+    if not isinstance(log, Path) or not is_in_a_step(log, {process.pid for process in processes}):
+        return True
+    thaw(processes)
+    return False
+
+
+def halt(processes: Sequence[psutil.Process]) -> None:
+    """Stop processes (SIGSTOP), whatever they do. Returns when they stand."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.suspend()
             while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
                 pass
-    if not isinstance(log, Path) or not is_in_a_step(log, {process.pid for process in processes}):
-        return True
-    thaw(processes)
-    return False
 
 
 def thaw(processes: Sequence[psutil.Process]) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, Self
 
 import psutil
 
-from tests.support.changelog.steps import is_in_a_step, thaw
+from tests.support.changelog.steps import freeze, thaw
 from tests.support.delivery.feeds import Delivered
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
@@ -125,13 +124,10 @@ class Driver:
             epoch = self.fence().get("epoch")
             self.until(lambda before=epoch: self.fence().get("epoch") != before, "the next attempt", every_s=0.001)  # type: ignore[misc]
             everybody = self.tree()
-            freeze(everybody)
-            if self.fence()["to_ts"] > self.checkpoint and not self._is_in_a_step(everybody):
-                return everybody
-            thaw(everybody)
-
-    def _is_in_a_step(self, processes: list[psutil.Process]) -> bool:
-        return self._log.local and is_in_a_step(Path(self._log.location), {process.pid for process in processes})
+            if freeze(everybody, Path(self._log.location) if self._log.local else self._log.location):
+                if self.fence()["to_ts"] > self.checkpoint:
+                    return everybody
+                thaw(everybody)
 
 
 def _json(storage: Storage, name: str) -> dict[str, Any]:
@@ -144,12 +140,6 @@ def is_executor(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return any("CoarseGrainedExecutorBackend" in part for part in process.cmdline())
     return False
-
-
-def freeze(processes: Iterable[psutil.Process]) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGSTOP)
 
 
 def can_hide() -> bool:

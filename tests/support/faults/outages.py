@@ -27,6 +27,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("hasty")))
 
 
+@pytest.fixture
+def hasty_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that this test starts notice sooner that storage is away."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("hasty_storage")))
+
+
 def sink_of(broker: KafkaBroker) -> str:
     return f"kafka://{broker.address}/{TOPIC}?protocol=open-protocol&partition-num={PARTITIONS}"
 

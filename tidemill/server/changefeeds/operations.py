@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -243,13 +243,8 @@ class Operations(Questions):
         if feed.life.state is State.NORMAL:
             raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before its checkpoint is overwritten.")
         await self._claim_again(feed, ts)
-        if feed.life.state is not State.STOPPED:
-            self._do(feed, feed.life.paused())
-        if not await self._until_idle(feed):
-            raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
-        async with self._writing[feed.id]:
-            self._check_there(feed)
-            await self._must(partial(self._files.overwrite, feed, ts))
+        await self._come_to_rest(feed)
+        await self._write_there(feed, partial(self._files.overwrite, feed, ts))
         log.warning("the checkpoint of changefeed %s is overwritten: it is %s now", feed.id, tso.describe(ts))
 
     async def _skip_rows(self, feed: Feed, rows: Sequence[str]) -> None:
@@ -259,16 +254,24 @@ class Operations(Questions):
             raise e.InvalidParameter(error.message, hint=error.hint) from error
         if feed.life.state is State.NORMAL:
             raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before it is told to leave out rows.")
+        await self._come_to_rest(feed)
+        settings = replace(feed.settings, skip_rows=tuple(dict.fromkeys((*feed.settings.skip_rows, *rows))))
+        await self._write_there(feed, partial(self._files.save, feed, settings))
+        feed.settings = settings
+        log.warning("changefeed %s leaves out %s", feed.id, ", ".join(rows))
+
+    async def _come_to_rest(self, feed: Feed) -> None:
+        """Pause the changefeed if it is not, and wait for the end of its batch. Raises UpdateRefused."""
         if feed.life.state is not State.STOPPED:
             self._do(feed, feed.life.paused())
         if not await self._until_idle(feed):
             raise e.UpdateRefused(f"the batch of changefeed {feed.id} has not ended yet", hint="Try again in a moment.")
-        settings = replace(feed.settings, skip_rows=tuple(dict.fromkeys((*feed.settings.skip_rows, *rows))))
+
+    async def _write_there(self, feed: Feed, write: Callable[[], object]) -> None:
+        """Write files of a changefeed. Raises ChangefeedNotExists, and what `write` raises."""
         async with self._writing[feed.id]:
             self._check_there(feed)
-            await self._must(partial(self._files.save, feed, settings))
-        feed.settings = settings
-        log.warning("changefeed %s leaves out %s", feed.id, ", ".join(rows))
+            await self._must(write)
 
     def _check_there(self, feed: Feed) -> None:
         """A request had to wait. Raises ChangefeedNotExists if the changefeed was removed meanwhile."""

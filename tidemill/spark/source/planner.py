@@ -85,12 +85,9 @@ class Planner:
         return history
 
     def _known(self, upto_ts: int) -> SchemaHistory:
-        """The same, but where FLASHBACK CLUSTER ended it before: then up to there. A start behind that needs a schema snapshot there."""
+        """The same, but where FLASHBACK CLUSTER ended it before: then up to there."""
         if self._history is None:
             self._history = load_history(self.reader, may_stop=True)
-            start = self.options.start
-            if self._history.stopped is not None and isinstance(start, int) and start > self._history.resolved_ts:
-                self._history = load_history(self.reader, from_ts=start, may_stop=True)
         if self._history.resolved_ts < upto_ts:
             follow(self._history, self.reader, may_stop=True)
         return self._history

@@ -46,7 +46,7 @@ class Inbox:
         return self.bytes < self.high
 
     def wake(self) -> None:
-        """Make the `take` that waits now return, or else the next one, even if there is no message."""
+        """End the wait of `take`, also without a message. If none waits now, the next one returns at once."""
         self._woken = True
         self._some.set()
 

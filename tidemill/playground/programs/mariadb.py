@@ -43,12 +43,16 @@ class MariaDbServer:
         self.folder = Path(tempfile.mkdtemp(prefix="tidemill-mariadb-"))
         (self.port,) = free_ports(1)
         self.data = self.folder / "data"
-        self._options = (f"--innodb-buffer-pool-size={memory}", *options)
+        # A server that starts removes every temporary table of its `tmpdir`, those of other servers too: each has its own.
+        temporary = self.folder / "tmp"
+        temporary.mkdir()
+        self._options = (f"--tmpdir={temporary}", f"--innodb-buffer-pool-size={memory}", *options)
         self._process: subprocess.Popen[bytes] | None = None
         made = [
             "mariadb-install-db",
             "--no-defaults",
             f"--datadir={self.data}",
+            f"--tmpdir={temporary}",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
         ]

@@ -222,3 +222,52 @@ def test_a_wait_for_a_cpu_is_taken_back_when_the_kernel_has_counted_it() -> None
     assert round(Held(Moment(10.0, 5.0, 0.0, 2.0), 0.0).until(Moment(10.1, 5.0, 0.0, 1.0)), 6) == 0.1, (
         "a thread that ended takes its waits along"
     )
+
+
+PROGRAM = """
+import gc, random, sys, threading, time
+from tidemill.metrics.stalls import stack_of
+
+class Closed:
+    def __init__(self):
+        self.me = self
+    def __del__(self):
+        time.sleep(2e-5)  # releases the interpreter's lock, as closing a socket does
+
+source = "".join(
+    f"def f{n}(depth, {', '.join(f'a{i}=None' for i in range(n * 3))}):\\n"
+    "    if depth: return random.choice(functions)(depth - 1)\\n"
+    "    Closed(); time.sleep(1e-5)\\n"
+    for n in range(8)
+)
+names = {"random": random, "Closed": Closed, "time": time, "functions": []}
+over = threading.Event()
+walks = 0
+
+def watch(thread):
+    global walks
+    while not over.is_set():
+        for frame in stack_of(thread):
+            frame.f_lineno, frame.f_code
+        walks += 1
+
+sys.setswitchinterval(1e-5)
+gc.set_threshold(7, 1000, 1000)
+watching = threading.Thread(target=watch, args=(threading.get_ident(),))
+watching.start()
+depth = 0
+while walks < 3000:
+    exec(source, names)  # functions of frames of different sizes, which go and come
+    names["functions"][:] = [names[f"f{n}"] for n in range(8)]
+    random.choice(names["functions"])(depth % 60)
+    depth += 1
+over.set()
+watching.join()
+assert gc.isenabled()
+"""
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_stack_that_changes_while_garbage_is_collected_is_read(attempt: int) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"attempt {attempt}: {done.stderr}"

@@ -13,6 +13,7 @@ loop's thread; its stack shows what ran next.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 import os
@@ -196,12 +197,7 @@ class StallWatch:
 
     def _callback(self) -> list[FrameType]:
         """Return the stack of the loop's thread, from the callback inwards; empty if the loop waits or runs C code directly."""
-        frame = sys._current_frames().get(self._ident)
-        chain: list[FrameType] = []
-        while frame is not None:
-            chain.append(frame)
-            frame = frame.f_back
-        chain.reverse()
+        chain = stack_of(self._ident)
         first = next((i for i, f in enumerate(chain) if f.f_code not in self._below), len(chain))
         inner = chain[first:]
         return [] if inner and inner[0].f_code.co_filename.endswith("selectors.py") else inner
@@ -216,6 +212,27 @@ class StallWatch:
         if now - self._told.get(code, -TELL_EVERY) >= TELL_EVERY:
             self._told[code] = now
             self._tell(stall)
+
+
+def stack_of(thread: int) -> list[FrameType]:
+    """Return the stack of a running thread, given by its identifier, the outermost frame first.
+
+    CPython 3.11 makes a frame's object when it is first asked for, which may start a garbage collection. Whatever that closes may release the
+    interpreter's lock, so the other thread returns from the frame, and the interpreter crashes. So nothing is collected meanwhile.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(thread)
+        chain: list[FrameType] = []
+        while frame is not None:
+            chain.append(frame)
+            frame = frame.f_back
+    finally:
+        if collects:
+            gc.enable()
+    chain.reverse()
+    return chain
 
 
 def _codes_below_callbacks(frame: FrameType | None) -> frozenset[CodeType]:

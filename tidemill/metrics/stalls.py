@@ -217,8 +217,8 @@ class StallWatch:
 def stack_of(thread: int) -> list[FrameType]:
     """Return the stack of a running thread, given by its identifier, the outermost frame first.
 
-    CPython 3.11 makes a frame's object when it is first asked for, which may start a garbage collection. Whatever that closes may release the
-    interpreter's lock, so the other thread returns from the frame, and the interpreter crashes. So nothing is collected meanwhile.
+    CPython 3.11 makes a frame's object when it is first asked for, which may start a garbage collection. Whatever that closes may release
+    the interpreter's lock: the other thread returns from the frame, and the interpreter crashes. So nothing is collected meanwhile.
     """
     collects = gc.isenabled()
     gc.disable()

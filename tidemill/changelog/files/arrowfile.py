@@ -115,6 +115,10 @@ class ArrowFile:
 
 SMALL = 1 << 14
 """Shorter writes are joined before they are checksummed and written."""
+PIECE = 1 << 18
+"""Longer writes are cut. A piece is still in the CPU's cache when it is copied after its checksum. And Linux takes the memory of a file's
+cache in blocks as large as the write: the largest free ones are the least recently used, and a virtual machine may have to get them from
+its host (measured: 1.1 to 1.8 ns a byte for writes of 4 MiB and more, 0.2 to 0.25 for shorter ones)."""
 
 
 class _Sink:
@@ -145,8 +149,11 @@ class _Sink:
             self._small.clear()
 
     def _pass(self, data: Any) -> None:
-        self._checksum = sums.extended(self._checksum, data)
-        self._below.write(data)
+        view = memoryview(data)
+        for at in range(0, len(view), PIECE):
+            piece = view[at : at + PIECE]
+            self._checksum = sums.extended(self._checksum, piece)
+            self._below.write(piece)
 
     def end_batch(self, batch: pa.RecordBatch) -> None:
         """Note that what was written since the last batch is this batch."""

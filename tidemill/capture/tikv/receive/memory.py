@@ -6,6 +6,7 @@ reused. Slabs are recycled because fresh memory costs more (page faults) than co
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,12 @@ import numpy as np
 SLAB = 16 << 20
 KEEP = 8  # free slabs kept for reuse
 Array = np.ndarray[Any, Any]
+
+
+def fresh(size: int) -> Array:
+    """Return memory that is taken page by page as it is written. NumPy's own arrays of this size ask for huge pages: each is zeroed as a
+    whole, and a virtual machine often has to get it from its host first, which cost as much as all other work on a row."""
+    return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 class Chunks:
@@ -63,7 +70,8 @@ class Chunks:
         self._free = list(range(2 * n - 1, n - 1, -1))
 
     def room(self, n: int) -> tuple[int, Array]:
-        """Return (chunk, n bytes of it). Small requests share a slab. Valid until the next call unless records hold it."""
+        """Return (chunk, n bytes of it). They may be the slab's last: who reads past the end of a field requests that too. Small requests
+        share a slab. Valid until the next call unless records hold it."""
         if n > SLAB:
             buffer = np.empty(n, np.uint8)
             return self.add(buffer, n), buffer
@@ -71,7 +79,7 @@ class Chunks:
         if chunk >= 0 and self.refs[chunk] == 0:
             self._at = 0
         if chunk < 0 or self._at + n > SLAB:
-            slab = self._slabs.pop() if self._slabs else np.empty(SLAB, np.uint8)
+            slab = self._slabs.pop() if self._slabs else fresh(SLAB)
             self._current, self._at = self.add(slab, SLAB), 0
             if chunk >= 0:
                 self.let_go(chunk)

@@ -21,6 +21,7 @@ import numpy as np
 
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.capture.tikv.sort.sorter import Plan
+from tidemill.changelog.files.arrowfile import PIECE
 from tidemill.kernels.address import address
 from tidemill.kernels.receive.layout import ROW
 from tidemill.kernels.receive.spill import merge, pack
@@ -91,7 +92,7 @@ class _Scratch:
 
     def write(self, data: memoryview, at: int) -> None:
         while len(data):
-            n = os.pwrite(self._handle, data, at)
+            n = os.pwrite(self._handle, data[:PIECE], at)
             at += n
             data = data[n:]
 

@@ -7,7 +7,7 @@ export TIDEMILL_JAVA_CACHE ?= $(CURDIR)/.tidemill/java
 PYTHON := .venv/bin/python
 # Temporary files of tests: in memory, where syncing one takes no time. They sync some hundred thousand.
 SCRATCH = $(or $(TMPDIR),$(shell scripts/scratch.sh))
-TESTS = TMPDIR=$(SCRATCH) $(PYTHON) -m pytest --dist loadfile -o tmp_path_retention_policy=failed
+TESTS = TMPDIR=$(SCRATCH) OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest --dist loadfile -o tmp_path_retention_policy=failed
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch
 

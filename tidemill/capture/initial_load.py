@@ -146,7 +146,7 @@ class Loading:
 
 def loading_of(storage: Storage, config: CaptureConfig, retry: StorageRetry | None = None) -> Loading:
     """Return the initial loads of a capture's log."""
-    command = children.python("tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder))
+    command = children.program("tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder))
     command += ["--log-compression", config.compression, "--log-level", config.log_level]
     for flag, value in (
         ("--log-file", config.log_file),

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from tidemill.errors import TidemillError
 from tidemill.process import lifeline, standby
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import SUPERVISED
+from tidemill.process.loading import loading
 
 VERBS = {
     "doctor": "Check machine, cluster, log and sink, with a remedy for what is wrong.",
@@ -50,6 +52,10 @@ VERBS = {
     "version": "Print the version.",
 }
 """Every verb and what it does. A verb is a module with `command` (one command) or `app` (a group)."""
+
+QUIET = {"GRPC_VERBOSITY": "NONE", "OPENBLAS_NUM_THREADS": "1"}
+"""For the environment of this process and of those that it starts. What gRPC has to say comes as errors of ours. OpenBLAS, which comes with
+NumPy and is not used here, would start a thread a CPU: each takes 0.1 CPU s before it sleeps."""
 
 _ROOMS = {
     "changefeeds": "run server changefeed cli status top config replay redo",
@@ -117,6 +123,11 @@ def module_of(verb: str) -> str:
     return f"tidemill.cli.{_ROOM_OF[verb]}.{verb}"
 
 
+def _import(verb: str) -> None:
+    with loading():
+        importlib.import_module(module_of(verb))
+
+
 def _load(app: typer.Typer, verb: str, text: str) -> None:
     module = importlib.import_module(module_of(verb))
     group: typer.Typer | None = getattr(module, "app", None)
@@ -129,15 +140,19 @@ def _load(app: typer.Typer, verb: str, text: str) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. A TidemillError ends with 1 and `Error CODE: message`, wrong usage with 2."""
+    is_library = arguments is not None
     arguments = sys.argv[1:] if arguments is None else arguments
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it has to say comes as errors of ours; also in processes started from here
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         if SUPERVISED in os.environ:
             verb = _asked_for(arguments)
-            more = standby.arguments(lambda: importlib.import_module(module_of(verb)) if verb in _ROOM_OF else None)
+            more = standby.arguments(lambda: _import(verb) if verb in _ROOM_OF else None)
             arguments = [*arguments, *more]
             lifeline.hold(heard=lifeline.take_level)
-        build(arguments)(args=arguments, prog_name="tidemill")
+        with nullcontext() if is_library else loading():
+            app = build(arguments)
+        app(args=arguments, prog_name="tidemill")
     except TidemillError as error:
         fail(error)
     except OSError as error:

@@ -16,7 +16,7 @@ from tidemill.changefeed.runner import LOG_VARIABLE
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import EXIT_FATAL
 from tidemill.process import standby
-from tidemill.process.children import python
+from tidemill.process.children import program, python
 from tidemill.process.supervisor import LONGEST_PAUSE_S, Answer, ChildProcess, End, Supervisor, Then, pause_after
 from tidemill.server.host.messages import log_level
 
@@ -179,7 +179,7 @@ class Standby:
     def _made(self, name: str) -> LastingProcess:
         c = self._commands
         if name == DELIVERY:
-            argv = python("tidemill.server.host.process", "--data-dir", str(c.data_dir), *c.host, *c.common)
+            argv = program("tidemill.server.host.process", "--data-dir", str(c.data_dir), *c.host, *c.common)
         else:
             argv = python("tidemill.cli.main", "capture", "--pd", c.pd, "--data-dir", str(c.capture_folder), *c.capture, *c.common)
         return LastingProcess(name, argv, {LOG_VARIABLE: c.log}, heard=name == DELIVERY)

@@ -29,6 +29,8 @@ DEFAULTS = {
     "spark.sql.shuffle.partitions": "1",
     # An executor's Python takes no module from the folder that it runs in, see `process.children`.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
+    # NumPy's OpenBLAS, which nothing here uses, would start a thread a CPU in each worker.
+    "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
 }
 """Settings that the user may change."""
 

@@ -70,7 +70,7 @@ class Processes:
     async def _process(self, group: int, attempt: int) -> None:
         numbers = ["--group", str(group), "--attempt", str(attempt), "--scratch", str(self._folder / f"group-{group}-{attempt}")]
         try:
-            argv = children.python("tidemill.capture.groups.child", *numbers, *self._options)
+            argv = children.program("tidemill.capture.groups.child", *numbers, *self._options)
             variables = children.environment(self._credentials.to_environment())
             process = await children.start(argv, variables, new_session=True)  # its stdin is held open: it ends when its coordinator does
         except OSError as e:
@@ -103,7 +103,7 @@ class SparkJob:
 
     def __init__(self, credentials: Credentials, folder: Path, options: Sequence[str], progress: Callable[[], int]) -> None:
         plain = ["--scratch", str(folder), *options]
-        self._argv = children.python("tidemill.capture.spark.groups", *plain)
+        self._argv = children.program("tidemill.capture.spark.groups", *plain)
         self._trouble: tuple[str, str] | None = None
         self._half = ChildProcess("the groups' Spark", [*self._argv, "--job", "0"], progress, credentials.to_environment())
         self._boss = Supervisor([self._half], until=self._half.name, on_change=self._number)

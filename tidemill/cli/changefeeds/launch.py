@@ -22,7 +22,7 @@ from tidemill.cli.shared.console import Console
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.uri import CanalOptions, SinkUri
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, redact
-from tidemill.process.children import python
+from tidemill.process.children import program, python
 from tidemill.process.places import is_here
 from tidemill.process.supervisor import ChildProcess
 
@@ -202,7 +202,7 @@ def children(options: Options, times: Times, folder: FeedFolder, *, new: bool = 
     keeper = RestartRule(folder, Patience(options.stuck_s), resume=resume_command(options.data_dir, options.changefeed_id), new=new)
     found = [
         ChildProcess("capture", python("tidemill.cli.main", *capture, *common), lambda: resolved_of(folder), secrets),
-        ChildProcess("changefeed", python("tidemill.changefeed.runner", *feed, *common), secrets=secrets, rule=keeper),
+        ChildProcess("changefeed", program("tidemill.changefeed.runner", *feed, *common), secrets=secrets, rule=keeper),
     ]
     if (canal := options.sink.canal) is not None and canal.listen:
         serve = ["canal", "--listen", canal.listen, "--status-file", str(folder.server), *_canal_options(canal)]

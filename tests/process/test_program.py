@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -18,8 +19,26 @@ def main() -> None:
 """
 
 
+CRASH = """
+import ctypes
+
+def main() -> None:
+    ctypes.string_at(0)
+"""
+
+
+def run(module: str, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / f"{module}.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(program(module, "--a", "b"), env=environment, capture_output=True, text=True, check=False)
+
+
 def test_a_module_is_loaded_without_collections_and_set_aside(tmp_path: Path) -> None:
-    (tmp_path / "told.py").write_text(MODULE)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(program("told", "--a", "b"), env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "['--a', 'b'] False True True\n"
+    assert run("told", MODULE, tmp_path).stdout == "['--a', 'b'] False True True\n"
+
+
+def test_a_crash_in_c_code_shows_where(tmp_path: Path) -> None:
+    done = run("crash", CRASH, tmp_path)
+    assert done.returncode == -signal.SIGSEGV
+    assert "crash.py" in done.stderr
+    assert "in main" in done.stderr

@@ -1,4 +1,4 @@
-"""Python's garbage collector while a program is loaded.
+"""What a program of Tidemill does while it is loaded: Python's garbage collector rests, and a crash in C code is made to show its stack.
 
 To load what a driver or a capture needs makes a million objects, none of which is garbage. Collections in between took a fifth of the CPU
 time until the first row was delivered. So the collector waits, and then sets aside what was loaded: later collections skip it.
@@ -6,7 +6,9 @@ time until the first row was delivered. So the collector waits, and then sets as
 
 from __future__ import annotations
 
+import faulthandler
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +16,8 @@ from contextlib import contextmanager
 @contextmanager
 def loading() -> Iterator[None]:
     """For the block in which a process loads its modules. It is for programs: what exists at its end is kept until the process ends."""
+    if sys.stderr is not None:
+        faulthandler.enable()
     gc.disable()
     try:
         yield

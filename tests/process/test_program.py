@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tidemill.process.children import program
 
@@ -42,3 +45,9 @@ def test_a_crash_in_c_code_shows_where(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGSEGV
     assert "crash.py" in done.stderr
     assert "in main" in done.stderr
+
+
+@pytest.mark.parametrize("stderr", ["None", "io.StringIO()"])
+def test_a_program_is_loaded_whatever_stderr_is(stderr: str) -> None:
+    code = f"import io, sys; sys.stderr = {stderr}\nfrom tidemill.process.loading import loading\nwith loading(): pass\nprint('loaded')"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "loaded\n"

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import faulthandler
 import gc
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
 def loading() -> Iterator[None]:
     """For the block in which a process loads its modules. It is for programs: what exists at its end is kept until the process ends."""
-    if sys.stderr is not None:
+    with suppress(AttributeError, OSError, RuntimeError):  # stderr is closed, or not a file
         faulthandler.enable()
     gc.disable()
     try:

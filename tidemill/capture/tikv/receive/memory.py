@@ -73,7 +73,7 @@ class Chunks:
         """Return (chunk, n bytes of it). They may be the slab's last: who reads past the end of a field requests that too. Small requests
         share a slab. Valid until the next call unless records hold it."""
         if n > SLAB:
-            buffer = np.empty(n, np.uint8)
+            buffer = fresh(n)
             return self.add(buffer, n), buffer
         chunk = self._current
         if chunk >= 0 and self.refs[chunk] == 0:

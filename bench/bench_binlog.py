@@ -160,8 +160,7 @@ class Counter:
 
     def put(self, stream: int, message: Packed, /) -> bool:
         self.bytes += len(message)
-        if message.pool is not None:
-            message.pool.append(message.data)
+        message.give_back()
         return True
 
     def when_room(self, call: Callable[[], object], /) -> None:

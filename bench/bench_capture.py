@@ -4,7 +4,9 @@
 
 A store of its own process sends serialised messages over HTTP/2 as fast as flow control lets it; its CPU does not count. Shapes:
 `scan` is an incremental scan (COMMITTED rows), `liveN` are transactions of N rows (PREWRITE and COMMIT events); behind the slash
-the most events a message holds. Resolved ts come every 50,000 rows, so several segments are sealed. The rows that reach the log
+the most events a message holds. Before the clock starts a quarter as many rows of a live shape are sealed: their memory is used again
+by those that count, as in a capture that has run for a minute. A scan's rows are all there at once, in memory that is new. Resolved
+ts come every 50,000 rows, so several segments are sealed. The rows that reach the log
 are counted; user and system time are told apart because the latter is noisy in virtual machines. `--work /dev/shm` shows it without
 a disk: a file's pages are memory that was never touched, and a virtual machine gets that from its host first.
 """
@@ -21,9 +23,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hpack
 import uvloop
@@ -34,6 +38,9 @@ from bench.report.figures import Figure, Limit, files_in, note
 from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
+if TYPE_CHECKING:
+    from tidemill.capture.tikv.receive.ingest import Stats
+
 SHAPES = ("scan/64", "live1/64", "live10/64", "live500/64", "live10/4", "live1/1", "live10/1")
 REGIONS = 64
 REQUEST = 1
@@ -42,6 +49,7 @@ RESOLVED_EVERY = 50_000
 EVENT_BYTES = 32 << 10
 MESSAGE_BYTES = 6 << 20
 AIMS = {"narrow": 0.8, "mixed": 1.2}  # CPU s a million rows at most, kernel time included
+RESIDENT = 280  # MiB at most: a capture that idles has 115, and with rows it should have 400
 SHORT_VALUE = 255  # a COMMIT repeats values up to so many bytes
 DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
 
@@ -160,20 +168,46 @@ def live_events(corpus: Corpus, shape: Shape, count: int) -> Iterator[tuple[byte
     yield b"", ts
 
 
-def messages(corpus: Corpus, shape: Shape, count: int) -> Iterator[bytes]:
-    """ChangeDataEvents, each as a gRPC message."""
+def messages(corpus: Corpus, shape: Shape, count: int) -> Iterator[tuple[bytes, int]]:
+    """ChangeDataEvents, each as a gRPC message, and the resolved ts that it tells (else 0)."""
     waiting: list[bytes] = []
     size = 0
     for data, resolved_ts in events(corpus, shape, count):
         if waiting and (not data or len(waiting) == shape.events or size + len(data) > MESSAGE_BYTES):
-            yield framed(b"".join(waiting))
+            yield framed(b"".join(waiting)), 0
             waiting, size = [], 0
         if data:
             waiting.append(data)
             size += len(data)
         if resolved_ts:
             resolved = cdcpb.ResolvedTs(regions=range(1, REGIONS + 1), ts=resolved_ts, request_id=REQUEST)
-            yield framed(cdcpb.ChangeDataEvent(resolved_ts=resolved).SerializeToString())
+            yield framed(cdcpb.ChangeDataEvent(resolved_ts=resolved).SerializeToString()), resolved_ts
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a store sends: the file's bytes, with a pause behind so many of them (0: none). The resolved ts that the messages before the
+    pause, and all, end with."""
+
+    path: Path
+    pause_at: int
+    warm_ts: int
+    last_ts: int
+
+    @classmethod
+    def write(cls, path: Path, corpus: Corpus, shape: Shape, rows: int) -> Script:
+        """Rows of a shape, behind a quarter as many to warm up with. A scan has one resolved ts, so there is no pause in it."""
+        warm = rows // 4 if shape.size else 0
+        pause_at = warm_ts = last_ts = told = 0
+        with path.open("wb") as out:
+            for data, resolved_ts in messages(corpus, shape, warm + rows):
+                out.write(data)
+                if resolved_ts:
+                    last_ts = resolved_ts
+                    told += RESOLVED_EVERY
+                    if not pause_at and warm and told >= warm:
+                        pause_at, warm_ts = out.tell(), resolved_ts
+        return cls(path, pause_at, warm_ts, last_ts)
 
 
 def framed(message: bytes) -> bytes:
@@ -183,8 +217,9 @@ def framed(message: bytes) -> bytes:
 # ---- the store: a process of its own -----------------------------------------------------------------------------------
 
 
-def serve(path: Path) -> None:
-    """Accept one connection and send the file's bytes as DATA frames on stream 1, within the peer's windows."""
+def serve(path: Path, pause_at: int) -> None:
+    """Accept one connection and send the file's bytes as DATA frames on stream 1, within the peer's windows. Behind `pause_at` bytes wait
+    for a line from the standard input."""
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
     data = path.read_bytes()
@@ -232,16 +267,21 @@ def serve(path: Path) -> None:
     begun.wait()
     send(HEADERS, 4, 1, hpack.Encoder().encode([(":status", "200"), ("content-type", "application/grpc")]))
     view = memoryview(data)
+    until_pause = pause_at or len(view)
     while view:
+        if not until_pause:
+            sys.stdin.readline()
+            until_pause = len(view)
         with window:
             window.wait_for(lambda: min(room[0], room[1]) > 0 or "gone" in room)
             if "gone" in room:
                 return
-            n = min(len(view), room[0], room[1], room["frame"])
+            n = min(until_pause, room[0], room[1], room["frame"])
             room[0] -= n
             room[1] -= n
         send(DATA, 0, 1, bytes(view[:n]))
         view = view[n:]
+        until_pause -= n
     with window:
         window.wait_for(lambda: "gone" in room)
 
@@ -258,6 +298,10 @@ class Result:
     system: float
     wall: float
     stages: dict[str, float]
+    all_rows: int
+    """With those of the warm-up."""
+    resident: int
+    """MiB at most, less what the process had before it connected."""
     limits: tuple[float, float] = (0.0, 0.0)
     """What a socket and a file need for as many bytes as came and were kept, in the same unit."""
 
@@ -266,7 +310,30 @@ class Result:
         return self.user + self.system
 
 
-async def receive(port: int, log: Path, last_ts: int, transport: str) -> Result:
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where the counters of this process and of a receiver stand."""
+
+    user: float
+    system: float
+    at: float
+    rows: int
+    stages: dict[str, float]
+
+    @classmethod
+    def of(cls, stats: Stats) -> Mark:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(used.ru_utime, used.ru_stime, time.monotonic(), stats.sealed_rows, dict(stats.cpu))
+
+
+def resident(what: str) -> int:
+    """MiB that are resident (VmRSS), or were at most (VmHWM)."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.partition(f"{what}:")[2].split()[0]) >> 10
+
+
+async def receive(port: int, log: Path, script: Script, go_on: Callable[[], None], transport: str) -> Result:
+    """Receive and seal all. The clock starts when what comes before the pause is sealed; then `go_on` is called."""
     import tidemill.capture.tikv.feed.http2  # noqa: F401  (kernels load before the clock starts)
     from tidemill.capture.tikv.client.channels import Channels
     from tidemill.capture.tikv.feed.base import Method, Transport
@@ -277,11 +344,13 @@ async def receive(port: int, log: Path, last_ts: int, transport: str) -> Result:
     from tidemill.changelog.writer import LogWriter
 
     loop = asyncio.get_running_loop()
-    done, failed = asyncio.Event(), loop.create_future()
+    warm, done, failed = asyncio.Event(), asyncio.Event(), loop.create_future()
     with LogWriter.create(log, LogIdentity("1", START_TS, 1), snapshot={}) as writer:
 
         def sealed(_: int, what: Sealed) -> None:
-            if what.head >= last_ts:
+            if what.head >= script.warm_ts:
+                loop.call_soon_threadsafe(warm.set)
+            if what.head >= script.last_ts:
                 loop.call_soon_threadsafe(done.set)
 
         def fail(error: BaseException) -> None:
@@ -292,65 +361,59 @@ async def receive(port: int, log: Path, last_ts: int, transport: str) -> Result:
         for region in range(1, REGIONS + 1):
             receiver.subscribe(region, 0, region, REQUEST, START_TS, b"", b"", 0)
         receiver.start()
-        before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+        before = Mark.of(receiver.stats)
         channels = Channels()
         feed = await open_feed(Transport(transport), f"127.0.0.1:{port}", 0, receiver.inbox, Method.V2, channels)
         feed.send(b"")
-        waiting = asyncio.ensure_future(done.wait())
-        await asyncio.wait([waiting, failed, feed.ended], return_when=asyncio.FIRST_COMPLETED)
-        if not done.is_set():
-            raise SystemExit(f"the capture ended early: {feed.ended.result() if feed.ended.done() else failed.exception()}")
-        after, ended = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+
+        async def until(event: asyncio.Event) -> None:
+            waiting = asyncio.ensure_future(event.wait())
+            await asyncio.wait([waiting, failed, feed.ended], return_when=asyncio.FIRST_COMPLETED)
+            if not event.is_set():
+                raise SystemExit(f"the capture ended early: {feed.ended.result() if feed.ended.done() else failed.exception()}")
+
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins again
+        held = resident("VmRSS")
+        if script.pause_at:
+            await until(warm)
+            before = Mark.of(receiver.stats)
+            go_on()
+        await until(done)
+        after = Mark.of(receiver.stats)
         feed.cancel()
         await asyncio.to_thread(receiver.stop)
         await channels.close()
-        stats = receiver.stats
-    million = stats.sealed_rows / 1e6
+    rows = after.rows - before.rows
+    million = rows / 1e6
     return Result(
-        stats.sealed_rows,
-        (after.ru_utime - before.ru_utime) / million,
-        (after.ru_stime - before.ru_stime) / million,
-        ended - began,
-        {name: seconds / million for name, seconds in stats.cpu.items()},
+        rows,
+        (after.user - before.user) / million,
+        (after.system - before.system) / million,
+        after.at - before.at,
+        {name: (seconds - before.stages[name]) / million for name, seconds in after.stages.items()},
+        all_rows=after.rows,
+        resident=resident("VmHWM") - held,
     )
 
 
 def measure(corpus: Corpus, shape: Shape, rows: int, transport: str, work: Path) -> Result:
     """One run, with a store of its own and a log in a scratch folder below `work`."""
     with tempfile.TemporaryDirectory(prefix="bench-capture-", dir=work) as folder:
-        path, last_ts = Path(folder, "messages"), START_TS
-        with path.open("wb") as out:
-            for message in messages(corpus, shape, rows):
-                out.write(message)
-        for _, ts in _resolved(corpus, shape, rows):
-            last_ts = ts
-        store = subprocess.Popen([sys.executable, "-m", "bench.bench_capture", "--serve", str(path)], stdout=subprocess.PIPE, text=True)
+        script = Script.write(Path(folder, "messages"), corpus, shape, rows)
+        command = [sys.executable, "-m", "bench.bench_capture", "--serve", str(script.path), "--pause-at", str(script.pause_at)]
+        store = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert store.stdin is not None
+        assert store.stdout is not None
         try:
-            assert store.stdout is not None
             port = int(store.stdout.readline())
-            result = uvloop.run(receive(port, Path(folder, "log"), last_ts, transport))
+            go_on = partial(print, file=store.stdin, flush=True)
+            result = uvloop.run(receive(port, Path(folder, "log"), script, go_on, transport))
         finally:
             store.kill()
             store.wait()
         kept = sum(file.stat().st_size for file in Path(folder, "log").rglob("*.arrow"))
-        costs = limits.loopback(path.stat().st_size), limits.append(kept, Path(folder))
-        return replace(result, limits=(costs[0] * 1e6 / result.rows, costs[1] * 1e6 / result.rows))
-
-
-def _resolved(corpus: Corpus, shape: Shape, rows: int) -> Iterator[tuple[bytes, int]]:
-    """The last resolved ts that the messages tell, without making them."""
-    if shape.size == 0:
-        yield b"", START_TS + 10 + (rows - 1) // 8 * 4
-        return
-    transactions, waiting, sent = 0, set(), 0
-    for change in changes(corpus, rows):
-        waiting.add(change.key)
-        if len(waiting) < shape.size and sent + len(waiting) < rows:
-            continue
-        transactions += 1
-        sent += len(waiting)
-        waiting = set()
-    yield b"", START_TS + 10 * transactions
+        costs = limits.loopback(script.path.stat().st_size), limits.append(kept, Path(folder))
+        return replace(result, limits=(costs[0] * 1e6 / result.all_rows, costs[1] * 1e6 / result.all_rows))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -363,11 +426,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()), help="folder for the log; /dev/shm: without a disk")
     parser.add_argument("--transport", default="h2", choices=["h2", "grpc"])
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--pause-at", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
-        serve(options.serve)
+        serve(options.serve, options.pause_at)
         return
-    print(f"{'corpus':8} {'shape':10} {'rows':>8} {'CPU s/M':>8} {'user':>6} {'system':>7} {'rows/s':>9}  stages (s/M); limits (s/M)")
+    print(f"{'corpus':8} {'shape':10} {'rows':>8} {'CPU s/M':>8} {'user':>6} {'system':>7} {'rows/s':>9}  stages, limits (s/M); memory")
     for name in options.corpora or ("narrow", "mixed"):
         corpus = load(name, options.corpus)
         for text in options.shapes:
@@ -380,12 +444,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             of_socket, of_file = best.limits
             print(
                 f"{name:8} {text:10} {best.rows:8} {best.cpu:8.2f} {best.user:6.2f} {best.system:7.2f} {rate:9,.0f}  {stages}; "
-                f"socket {of_socket:.2f} file {of_file:.2f}",
+                f"socket {of_socket:.2f} file {of_file:.2f}; {best.resident:+} MiB",
                 flush=True,
             )
             limit = Limit("loopback socket, append and fdatasync", of_socket + of_file)
             named = f"{name} {text}{files_in(options.work)}"
             note(Figure("Capture: change feed to change log", named, best.cpu, "CPU s a million rows", limit, AIMS.get(name)))
+            note(Figure("Capture: memory beyond that of an idle process", named, best.resident, "MiB", aim=RESIDENT))
 
 
 if __name__ == "__main__":

@@ -149,6 +149,5 @@ def _own(message: Packed) -> Array:
     if 2 * size > len(message.data):
         return message.data
     data: Array = message.data[: size + PAD].copy()
-    if message.pool is not None:
-        message.pool.append(message.data)
+    message.give_back()
     return data

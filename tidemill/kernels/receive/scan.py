@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import entry, jit, ld64, st8, st16, st32, st64
+from tidemill.kernels.intrinsics import entry, jit, ld64, prefetch, st8, st16, st32, st64
 from tidemill.kernels.receive.layout import (
     DELETE,
     E_COMMIT,
@@ -36,6 +36,8 @@ from tidemill.kernels.receive.layout import (
 from tidemill.kernels.wire import wide_varint
 
 use_cache()
+
+AHEAD = 640  # bytes to prefetch at most
 
 
 @jit
@@ -194,6 +196,10 @@ def scan_event(base, p, end, out, n, cap, stream, err):
                         return -fail(err, E_LENGTH, at)
                     if n == cap:
                         return -SCAN_GROW
+                    ahead = m if m < AHEAD else AHEAD
+                    while ahead > 0:  # the next row, which may be as long: its fields are far from each other
+                        ahead -= 64
+                        prefetch(p + m + ahead)
                     code = scan_row(base, p, p + m, out + 64 * n, region, request, stream, err)
                     if code != 0:
                         return -code

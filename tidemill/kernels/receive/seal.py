@@ -45,6 +45,8 @@ from tidemill.kernels.receive.text import ALL, U0, compare, equal
 use_cache()
 
 SIGN = np.uint64(1 << 63)
+DIGIT_BITS = 11
+DIGITS = 1 << DIGIT_BITS
 
 
 @entry(4)
@@ -111,6 +113,53 @@ def radix(keys, a, b, lo, hi, bits, hist):
 
 
 @jit
+def by_commit_ts(keys, idx, keys2, idx2, n, hist):
+    """Sort n pairs (key, index) stably by key; keys2 and idx2 are scratch. Keys move together with their indexes, so every pass reads what
+    lies next to each other. Bits that all keys share are skipped."""
+    k0 = ldu64(keys)
+    diff = U0
+    prev = k0
+    is_sorted = True
+    for i in range(n):
+        k = ldu64(keys + 8 * i)
+        diff |= k ^ k0
+        if k < prev:
+            is_sorted = False
+        prev = k
+    if is_sorted:
+        return
+    low = as_u(DIGITS - 1)
+    from_keys, from_idx, to_keys, to_idx = keys, idx, keys2, idx2
+    shift = ctz(diff)
+    while shift < 64:
+        sh = as_u(shift)
+        for d in range(DIGITS):
+            st32(hist + 4 * d, 0)
+        for i in range(n):
+            at = hist + 4 * as_i((ldu64(from_keys + 8 * i) >> sh) & low)
+            st32(at, ld32s(at) + 1)
+        s = 0
+        for d in range(DIGITS):
+            c = ld32s(hist + 4 * d)
+            st32(hist + 4 * d, s)
+            s += c
+        for i in range(n):
+            k = ldu64(from_keys + 8 * i)
+            at = hist + 4 * as_i((k >> sh) & low)
+            place = ld32s(at)
+            st32(at, place + 1)
+            st64(to_keys + 8 * place, k)
+            st32(to_idx + 4 * place, ld32s(from_idx + 4 * i))
+        from_keys, from_idx, to_keys, to_idx = to_keys, to_idx, from_keys, from_idx
+        shift += DIGIT_BITS
+        if shift < 64:
+            shift += ctz(diff >> as_u(shift))
+    if from_keys != keys:
+        memcpy(keys, from_keys, 8 * n)
+        memcpy(idx, from_idx, 4 * n)
+
+
+@jit
 def before(rows, i, j):
     """Return whether row i sorts before row j; both have the same commit_ts."""
     x = rows + 64 * i
@@ -133,22 +182,34 @@ def by_insertion(rows, idx, lo, hi):
         st32(idx + 4 * (k + 1), j)
 
 
-@entry(7)
-def order(rows, n, keys, idx, idx2, hist, stack):
-    """Set idx to the permutation of n ROWs by (commit_ts, start_ts, key). keys: n words; hist: 2048 int32; stack: n // 8 + 16 words. Small
-    groups of one commit_ts are sorted by insertion. Larger ones are sorted level by level: start_ts, then seven key bytes after the prefix
-    that the group shares, and so on."""
+@jit
+def ask_ahead(rows, idx, times, i, n):
+    """Prefetch what the comparison of later rows reads: the row, then its key. A row whose commit_ts is its own is not compared."""
+    j = i + 16
+    if j < n and ld64(times + 8 * j) == ld64(times + 8 * j - 8):
+        prefetch(rows + 64 * ld32s(idx + 4 * j))
+    j = i + 8
+    if j < n and ld64(times + 8 * j) == ld64(times + 8 * j - 8):
+        prefetch(ld64(rows + 64 * ld32s(idx + 4 * j) + R_KEY))
+
+
+@entry(8)
+def order(rows, n, times, idx, keys, idx2, hist, stack):
+    """Set idx to the permutation of n ROWs by (commit_ts, start_ts, key). times, keys: n words each; hist: DIGITS int32; stack: n // 8 + 16
+    words. Small groups of one commit_ts are sorted by insertion. Larger ones are sorted level by level: start_ts, then seven key bytes
+    after the prefix that the group shares, and so on."""
     if n == 0:
         return 0
     for i in range(n):
-        st64(keys + 8 * i, ld64(rows + 64 * i + R_COMMIT))
+        st64(times + 8 * i, ld64(rows + 64 * i + R_COMMIT))
         st32(idx + 4 * i, i)
-    radix(keys, idx, idx2, 0, n, 11, hist)
+    by_commit_ts(times, idx, keys, idx2, n, hist)
     lo = 0
     while lo < n:
-        c = ld64(rows + 64 * ld32s(idx + 4 * lo) + R_COMMIT)
+        c = ld64(times + 8 * lo)
         hi = lo + 1
-        while hi < n and ld64(rows + 64 * ld32s(idx + 4 * hi) + R_COMMIT) == c:
+        while hi < n and ld64(times + 8 * hi) == c:
+            ask_ahead(rows, idx, times, hi, n)
             hi += 1
         if hi - lo <= 24:
             by_insertion(rows, idx, lo, hi)
@@ -237,6 +298,8 @@ def plan(rows, idx, n, max_rows, max_bytes, cuts, cap):
     for i in range(n):
         if i + 16 < n:
             prefetch(rows + 64 * ld32s(idx + 4 * (i + 16)))
+        if i + 8 < n:
+            prefetch(ld64(rows + 64 * ld32s(idx + 4 * (i + 8)) + R_KEY))
         j = ld32s(idx + 4 * i)
         r = rows + 64 * j
         if m > 0 and same_row(prev, r):

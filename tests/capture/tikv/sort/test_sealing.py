@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.capture.eventfeeds import Reference, Row, committed, message, resolved
@@ -19,7 +20,7 @@ from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.sort.sorter import Sorter
 from tidemill.capture.tikv.sort.spill import PrewriteSpill, RowSpill
-from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
+from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK, ROW, X_COUNT
 from tidemill.tidb.keys import record_key
 
 
@@ -46,6 +47,23 @@ def test_order_duplicates_and_batches(seed: int, tmp_path: Path) -> None:
         assert done.rows == len(as_log(emitted(rows)))
     done.release_holds(matcher.chunks)
     assert matcher.chunks.held() == 0
+
+
+@pytest.mark.parametrize("bits", [0, 1, 11, 12, 23, 40, 62])
+@pytest.mark.parametrize("rows_each", [1, 7, 60])
+def test_any_commit_ts_sorts(bits: int, rows_each: int) -> None:
+    """Times that differ in few or many bits, in whichever, with groups of few and of many rows: in the order of NumPy."""
+    random_ = np.random.default_rng(bits * 100 + rows_each)
+    n = 3000
+    times = random_.integers(0, 2**bits, -(-n // rows_each), dtype=np.int64, endpoint=True) << (62 - bits)
+    keys = random_.permutation(n).astype(">u8")
+    rows = np.zeros(n, ROW)
+    rows["commit_ts"] = random_.permutation(np.repeat(times, rows_each)[:n])
+    rows["start_ts"] = 7
+    rows["key"] = keys.ctypes.data + 8 * np.arange(n)
+    rows["key_len"] = 8
+    plan = Sorter().plan(rows)
+    assert plan.order[: plan.count].tolist() == np.lexsort((keys, rows["commit_ts"])).tolist()
 
 
 def spilled(log: PartitionLog, matcher: Matcher, limit: int) -> None:

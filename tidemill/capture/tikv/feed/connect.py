@@ -18,7 +18,7 @@ async def open_feed(
     if transport is Transport.GRPC:
         return GrpcFeed(channels.own(address), slot, inbox, method)
     connect = await asyncio.to_thread(_h2)
-    return await connect(address, slot, inbox, method, channels.security, window)
+    return await connect(address, slot, inbox, method, channels.security, window, buffers=inbox.buffers)
 
 
 def _h2() -> Callable[..., Awaitable[Feed]]:

@@ -23,7 +23,7 @@ from tidemill.capture.tikv.client.dns import addresses_of
 from tidemill.capture.tikv.client.tls import HTTP2, Security
 from tidemill.capture.tikv.feed.base import CANCELLED, UNAVAILABLE, UNKNOWN, Call, FeedEnd, Method
 from tidemill.capture.tikv.receive.decode import PAD, Packed
-from tidemill.capture.tikv.receive.memory import Array
+from tidemill.capture.tikv.receive.memory import BUFFER, Array, Buffers
 from tidemill.errors import TidemillError
 from tidemill.kernels.address import address
 from tidemill.kernels.receive import layout as L
@@ -34,7 +34,7 @@ WINDOW = 16 << 20  # flow-control window in bytes, by default: these bytes must 
 FRAME = 1 << 20  # largest DATA frame
 READ = 256 << 10
 LARGEST = 512 << 20  # of a message: one row is 2 x 120 MiB at most
-OUT = 1 << 20
+OUT = BUFFER  # bytes in which messages are gathered
 FLUSH = 0.01  # seconds to wait for more small messages: handing over a few costs as much as many, and the loop would do nothing else
 CONNECT_TIMEOUT = 5.0
 KEEPALIVE, KEEPALIVE_TIMEOUT = 10.0, 3.0
@@ -84,13 +84,9 @@ class Receiver(Protocol):
         """Call `call`, in any thread, when there is room again."""
 
 
-def _memory(size: int) -> Array:
-    return np.empty(size, np.uint8)
-
-
 class H2Feed(asyncio.BufferedProtocol):
-    """A stream over HTTP/2. Made by `connect`. `largest`: bytes of a message. `memory`: returns so many bytes for a large one; an OSError
-    or TidemillError that it raises ends the stream."""
+    """A stream over HTTP/2. Made by `connect`. `buffers`: where the memory of messages comes from. `largest`: bytes of a message. `memory`:
+    returns so many bytes for a large one, instead of `buffers`; an OSError or TidemillError that it raises ends the stream."""
 
     def __init__(
         self,
@@ -101,10 +97,12 @@ class H2Feed(asyncio.BufferedProtocol):
         secure: bool = False,
         window: int = WINDOW,
         largest: int = LARGEST,
-        memory: Callable[[int], Array] = _memory,
+        buffers: Buffers | None = None,
+        memory: Callable[[int], Array] | None = None,
     ) -> None:
         self.slot, self.inbox = slot, inbox
         self._our_window, self._largest, self._memory = window, largest, memory
+        self._buffers = buffers or Buffers()
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[FeedEnd] = self._loop.create_future()
         self._headers = [
@@ -120,8 +118,8 @@ class H2Feed(asyncio.BufferedProtocol):
         self._state[L.D_MSG], self._state[L.D_STREAM] = -1, 1
         self._frames: Array = np.zeros((L.D_CONTROLS, 4), np.int64)
         self._ends: Array = np.empty(ENDS, np.int64)
-        self._out: Array = np.empty(OUT, np.uint8)
-        self._pool: deque[Array] = deque()  # buffers that the ingest thread gave back
+        self._out = self._buffers.take(OUT)
+        self._is_borrowed = True  # `_out` is of `_buffers`
         self._timer: asyncio.TimerHandle | None = None
         self._keepalive: asyncio.TimerHandle | None = None
         self._credit = 0  # DATA bytes for which no WINDOW_UPDATE has been sent
@@ -186,7 +184,7 @@ class H2Feed(asyncio.BufferedProtocol):
         self._credit += int(state[L.D_DATA])
         state[L.D_DATA] = 0
         self._give_credit()
-        if state[L.D_OUT] >= OUT // 2:
+        if state[L.D_OUT] >= OUT - READ:
             self.flush()
         elif state[L.D_MSGS] and self._timer is None:
             self._timer = self._loop.call_later(FLUSH, self.flush)
@@ -245,28 +243,35 @@ class H2Feed(asyncio.BufferedProtocol):
         done = int(self._ends[n - 1]) if n else 0
         full = False
         if n:
-            pool = self._pool if len(self._out) == OUT else None
-            full = not self.inbox.put(self.slot, Packed(self._out, self._ends[:n].copy(), pool))
+            buffers = self._buffers if self._is_borrowed else None
+            full = not self.inbox.put(self.slot, Packed(self._out, self._ends[:n].copy(), buffers))
         need = max(OUT, int(state[L.D_NEED]) - done + PAD)
         if need > self._largest and not self.ended.done():
             state[L.D_OUT], state[L.D_MSGS], state[L.D_NEED] = 0, 0, 0
             self._end(FeedEnd(UNKNOWN, f"a message of {need} bytes is announced; no server sends more than {self._largest}"))
             return
         if n or need > len(self._out):
+            was_borrowed = self._is_borrowed
             try:
-                fresh = self._pool.popleft() if need == OUT and self._pool else self._memory(need)
+                fresh = self._room(need)
             except (OSError, TidemillError) as e:
                 state[L.D_OUT], state[L.D_MSGS], state[L.D_NEED] = 0, 0, 0
                 self._end(FeedEnd(UNAVAILABLE, f"a message of {need} bytes is announced: {e}"))
                 return
-            fresh[: end - done] = self._out[done:end]
+            fresh[: end - done] = self._out[done:end]  # nobody has written there: only this thread takes buffers
+            if not n and was_borrowed:
+                self._buffers.give(self._out)
             self._out = fresh
         state[L.D_OUT], state[L.D_MSGS] = end - done, 0
         if full and not self._held:
             self._held = True
-            self.inbox.when_room(lambda: self._loop.call_soon_threadsafe(self._room))
+            self.inbox.when_room(lambda: self._loop.call_soon_threadsafe(self._go_on))
 
-    def _room(self) -> None:
+    def _room(self, size: int) -> Array:
+        self._is_borrowed = size == OUT or self._memory is None
+        return self._buffers.take(size) if self._memory is None or size == OUT else self._memory(size)
+
+    def _go_on(self) -> None:
         self._held = False
         self._give_credit()
 
@@ -388,7 +393,8 @@ async def connect(
     security: Security | None = None,
     window: int = WINDOW,
     largest: int = LARGEST,
-    memory: Callable[[int], Array] = _memory,
+    buffers: Buffers | None = None,
+    memory: Callable[[int], Array] | None = None,
 ) -> H2Feed:
     """Open a stream to the server at `host:port`. Raises ConfigError, OSError (including TimeoutError; ssl.SSLError if TLS fails)."""
     host, _, port = address.rpartition(":")
@@ -397,7 +403,8 @@ async def connect(
     context = security.context() if security is not None else None
 
     def make() -> H2Feed:
-        return H2Feed(slot, inbox, address, method, secure=context is not None, window=window, largest=largest, memory=memory)
+        secure = context is not None
+        return H2Feed(slot, inbox, address, method, secure=secure, window=window, largest=largest, buffers=buffers, memory=memory)
 
     tls: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": host}
     try:

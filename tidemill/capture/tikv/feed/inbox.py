@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import sleep
 
 from tidemill.capture.tikv.receive.decode import MAX_BATCH, Packed
+from tidemill.capture.tikv.receive.memory import Buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Inbox:
     def __init__(self, high: int = 64 << 20) -> None:
         self.high, self.low = high, high // 2
         self.bytes = 0
+        self.buffers = Buffers()
+        """Memory of the messages; all streams share it."""
         self._queue: deque[tuple[int, Message | EndOfStream]] = deque()
         self._some = threading.Event()
         self._woken = False

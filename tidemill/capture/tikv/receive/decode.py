@@ -1,14 +1,14 @@
-"""Decodes ChangeDataEvent bytes into ENTRY records. No IO. Keys and values are copied once, into a chunk; records hold offsets into it."""
+"""Decodes ChangeDataEvent bytes into ENTRY records. No IO. Records hold offsets into a chunk: the buffer that the messages were received
+into, or a slab to which they were copied because they fill too little of theirs."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tidemill.capture.tikv.receive.memory import Array, Chunks
+from tidemill.capture.tikv.receive.memory import Array, Buffers, Chunks
 from tidemill.errors import MalformedBytes
 from tidemill.kernels.address import address
 from tidemill.kernels.receive.layout import ENTRY, FAULTS, IMPORTED, SCAN_GROW, WireFault
@@ -43,14 +43,38 @@ class Batch:
 
 @dataclass(slots=True)
 class Packed:
-    """Several messages of one stream, concatenated; message m ends at ends[m]."""
+    """Several messages of one stream, concatenated; message m ends at ends[m]. `data` is longer, by PAD at least."""
 
     data: Array
     ends: Array  # int64
-    pool: deque[Array] | None = None  # gets the buffer back when the messages have been copied
+    buffers: Buffers | None = None  # gets `data` back when nobody needs the messages any more
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    @property
+    def fills_its_buffer(self) -> bool:
+        """Whether most of the memory is messages, so that it can be kept as it is."""
+        return 2 * len(self) >= len(self.data)
+
+    def give_back(self) -> None:
+        """The messages are not needed any more."""
+        if self.buffers is not None:
+            self.buffers.give(self.data)
+
+
+def lots(streams: Sequence[int], messages: Sequence[bytes | Packed]) -> Iterator[tuple[Sequence[int], Sequence[bytes | Packed]]]:
+    """Divide messages into those that are scanned together, in their order: each that stays in its buffer alone, others with their
+    neighbours."""
+    first = 0
+    for i, message in enumerate(messages):
+        if isinstance(message, Packed) and message.fills_its_buffer:
+            if first < i:
+                yield streams[first:i], messages[first:i]
+            yield streams[i : i + 1], messages[i : i + 1]
+            first = i + 1
+    if first < len(messages):
+        yield streams[first:], messages[first:]
 
 
 class Scanner:
@@ -61,7 +85,12 @@ class Scanner:
         self._entries: Array = np.empty(8192, ENTRY)
 
     def scan(self, messages: Sequence[bytes | Packed], streams: Sequence[int] | int = 0) -> Batch:
-        """Decode messages. `streams`: the stream slot of each message, or one for all."""
+        """Decode messages. `streams`: the stream slot of each message, or one for all. One that fills its buffer and comes alone stays
+        there; the others are copied."""
+        if len(messages) == 1 and isinstance(only := messages[0], Packed) and only.fills_its_buffer:
+            chunk = self.chunks.add(only.data, len(only.data), only.give_back)
+            slot = streams if isinstance(streams, int) else streams[0]
+            return self._scan(chunk, only.data, only.ends, np.full(len(only.ends), slot, np.int64), 0)
         total = sum(map(len, messages))
         if total > MAX_BATCH:
             raise ValueError(f"{total} bytes in one batch")
@@ -80,8 +109,7 @@ class Scanner:
                 room[at:end] = message.data[: end - at]  # data may be longer
                 ends += (message.ends + at).tolist()
                 new = len(message.ends)
-                if message.pool is not None:
-                    message.pool.append(message.data)
+                message.give_back()
             slots += [streams if isinstance(streams, int) else streams[i]] * new
             at = end
         return self._scan(chunk, room, np.array(ends, np.int64), np.array(slots, np.int64), 0)

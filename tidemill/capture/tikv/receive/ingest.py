@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tidemill.capture.tikv.feed.inbox import EndOfStream, Inbox, Message
-from tidemill.capture.tikv.receive.decode import Batch, Scanner
+from tidemill.capture.tikv.receive.decode import Batch, Scanner, lots
 from tidemill.capture.tikv.receive.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.capture.tikv.receive.seal_spans import SealTraces
@@ -329,8 +329,9 @@ class Receiver:
             self._calls.popleft()()
         if isinstance(messages, EndOfStream):
             self.end_stream(streams[0], messages.reason)
-        elif messages:
-            self._ingest(streams, messages)
+        else:
+            for lot in lots(streams, messages):
+                self._ingest(*lot)
         self._finish_spills()
         if self.workers.now() >= self._next_seal:
             self._stirred = False
@@ -343,7 +344,7 @@ class Receiver:
         is_quiet = not (self._stirred or self._on_the_way() or self._sealing.refusal)
         return max(QUIET_S, self.options.seal_every) if is_quiet else self.options.seal_every
 
-    def _ingest(self, streams: list[int], messages: list[Message]) -> None:
+    def _ingest(self, streams: Sequence[int], messages: Sequence[Message]) -> None:
         begun, begin = time.perf_counter(), time.thread_time()
         batch = self._scanner.scan(messages, streams)
         begin = self._lap("scan", begin)

@@ -264,7 +264,8 @@ class Matcher:
             if code == L.OK:
                 break
             self._grow(code, batch.count - at)
-        self.chunks.let_go(batch.chunk)
+        if batch.error is None:  # else the messages after the malformed one are still to be decoded
+            self.chunks.let_go(batch.chunk)
         return found
 
     def _controls(self, batch: Batch) -> list[Control]:

@@ -1,19 +1,24 @@
 """Chunks: the memory of the keys and values that records point to, with hold counts.
 
-A chunk is a slab of received messages or a mapped scratch file. Kernels count the records that point into a chunk; a chunk without any is
-reused. Slabs are recycled because fresh memory costs more (page faults) than copying into warm memory.
+A chunk is a buffer of received messages, a slab to which small messages were copied, or a mapped scratch file. Kernels count the records
+that point into a chunk; a chunk without any is reused. Memory is recycled because fresh memory costs more (page faults) than copying into
+warm memory.
 """
 
 from __future__ import annotations
 
 import mmap
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 SLAB = 16 << 20
-KEEP = 8  # free slabs kept for reuse
+KEEP = 2  # free slabs kept for reuse
+BUFFER = 1 << 20
+KEEP_BUFFERS = 128 << 20  # bytes of free buffers kept for reuse
 Array = np.ndarray[Any, Any]
 
 
@@ -21,6 +26,34 @@ def fresh(size: int) -> Array:
     """Return memory that is taken page by page as it is written. NumPy's own arrays of this size ask for huge pages: each is zeroed as a
     whole, and a virtual machine often has to get it from its host first, which cost as much as all other work on a row."""
     return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+
+
+class Buffers:
+    """Memory for received messages: the event loop takes it, and any thread gives it back when no record points into it."""
+
+    def __init__(self, most: int = KEEP_BUFFERS) -> None:
+        """`most`: bytes kept for reuse."""
+        self._most = most
+        self._free: dict[int, deque[Array]] = {}
+        self._bytes = 0  # of those that are free
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> Array:
+        """Return at least `size` bytes: a whole number of MiB."""
+        size = -(-size // BUFFER) * BUFFER
+        with self._lock:
+            if free := self._free.get(size):
+                self._bytes -= size
+                return free.pop()  # the last one that was used: the likeliest to be in a cache
+        return fresh(size)
+
+    def give(self, buffer: Array) -> None:
+        """Take back what `take` returned."""
+        size = len(buffer)
+        with self._lock:
+            if self._bytes + size <= self._most:
+                self._bytes += size
+                self._free.setdefault(size, deque()).append(buffer)
 
 
 class Chunks:
@@ -93,13 +126,13 @@ class Chunks:
         if self.refs[chunk] != 0 or chunk == self._current:
             return
         owner, self._owner[chunk] = self._owner[chunk], None
-        if self._size[chunk] == SLAB and len(self._slabs) < KEEP and isinstance(owner, np.ndarray):
-            self._slabs.append(owner)
         self.bytes -= int(self._size[chunk])
         self._used.discard(chunk)
         self._free.append(chunk)
         if close := self._close.pop(chunk, None):
             close()
+        elif self._size[chunk] == SLAB and len(self._slabs) < KEEP:
+            self._slabs.append(owner)
 
     def collect(self) -> None:
         """Drop every chunk that no record points into."""
@@ -108,8 +141,8 @@ class Chunks:
             self.let_go(chunk)
 
     def sparse(self, living: Array) -> Array:
-        """Return which chunks are slabs of which less than a quarter is in use. `living`: bytes in use, by chunk."""
-        found: Array = (self.refs > 0) & (self._size == SLAB) & (living < SLAB // 4)
+        """Return which chunks are slabs or buffers of which less than a quarter is in use. `living`: bytes in use, by chunk."""
+        found: Array = (self.refs > 0) & (4 * living < self._size)
         if self._current >= 0:
             found[self._current] = False
         return found

@@ -46,7 +46,7 @@ class Sorter:
     def _scratch(self, n: int) -> None:
         if n > self._n or not self._n:
             self._n = n + n // 4 + 1
-            self._keys = np.empty(self._n, np.uint64)
+            self._keys = np.empty((2, self._n), np.uint64)
             self._order = np.empty((2, self._n), np.int32)
             self._stack = np.empty(3 * (self._n // 24 + 8), np.int64)
 
@@ -58,7 +58,9 @@ class Sorter:
         if is_sorted:
             index[:n] = np.arange(n, dtype=np.int32)
         else:
-            order(address(rows), n, address(self._keys), address(index), address(other), address(self._histogram), address(self._stack))
+            times, keys = self._keys
+            scratch = address(keys), address(other), address(self._histogram), address(self._stack)
+            order(address(rows), n, address(times), address(index), *scratch)
         size = sum(int(rows[f].sum(dtype=np.int64)) for f in ("key_len", "value_len", "old_len"))
         cap = n // self.max_rows + 2 * (size // self.max_bytes) + 8
         cuts = np.zeros((cap + 1, 4), np.int64)

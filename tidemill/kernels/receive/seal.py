@@ -416,6 +416,16 @@ def gather(rows, idx, lo, hi, out):
     return n
 
 
+@entry(2)
+def bytes_of(rows, n):
+    """Return the bytes of the keys and values of n ROWs."""
+    total = 0
+    for i in range(n):
+        row = rows + 64 * i
+        total += ld32s(row + R_KEYLEN) + ld32s(row + R_VALLEN) + ld32s(row + R_OLDLEN)
+    return total
+
+
 @entry(3)
 def release(refs, rows, n):
     """Release the rows' holds of their chunks: the rows are written."""

@@ -11,8 +11,8 @@ from tests.support.capture.eventfeeds import committed, message
 from tests.support.capture.receiving import INIT, commit, prewrite
 from tidemill.capture.tikv.receive.decode import PAD, Packed, Scanner, lots
 from tidemill.capture.tikv.receive.matcher import FOREVER, Matcher
-from tidemill.capture.tikv.receive.memory import BUFFER, SLAB, Array, Buffers
-from tidemill.kernels.receive.layout import PUT
+from tidemill.capture.tikv.receive.memory import BUFFER, SLAB, Array, Buffers, extend, records
+from tidemill.kernels.receive.layout import PUT, ROW
 
 MALFORMED = b"\x0a\x05\x08"
 
@@ -128,3 +128,18 @@ def test_so_many_free_buffers_are_kept() -> None:
     assert is_free(buffers, taken[-1])
     assert is_free(buffers, taken[5]), "one more MiB is kept"
     assert not is_free(buffers, taken[0])
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_records_that_become_more_keep_what_they_are(is_looked_at: bool) -> None:
+    """A view that somebody still has sees the old ones."""
+    arrays = [records(10, ROW), records(5, ROW)]
+    arrays[0]["commit_ts"] = range(10)
+    arrays[1]["commit_ts"] = 7
+    view = arrays[0][3:] if is_looked_at else None
+    extend(arrays, 0, 100_000)
+    assert len(arrays[0]) == 100_000
+    assert arrays[0]["commit_ts"][:10].tolist() == list(range(10))
+    arrays[0]["commit_ts"] = 1
+    assert view is None or view["commit_ts"].tolist() == list(range(3, 10))
+    assert arrays[1]["commit_ts"].tolist() == [7] * 5

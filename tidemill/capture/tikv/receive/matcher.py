@@ -13,20 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidemill.capture.tikv.receive.decode import PAD, Batch
-from tidemill.capture.tikv.receive.memory import Array, Chunks
+from tidemill.capture.tikv.receive.memory import Array, Chunks, extend, records
 from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.kernels.address import address
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.layout import CONTROL, ROW, SUB, joined
 from tidemill.kernels.receive.match import match
 from tidemill.kernels.receive.pending import ROW_OVERHEAD, discard_many, rehash, spilled_add, sweep
-from tidemill.kernels.receive.seal import release, split
+from tidemill.kernels.receive.seal import bytes_of, release, split
 from tidemill.kernels.receive.spill import pack
 from tidemill.kernels.receive.subs import bind, frontiers, unbind
 
 FOREVER = (1 << 63) - 1
 STREAMS = 65536
 EVACUATE_ROWS = 4096  # rows moved at a time
+LEAST = 4096  # rows for which a partition has room
 
 CAUSES = {
     L.V_UNMATCHED: "COMMIT without its PREWRITE",
@@ -128,7 +129,7 @@ class Matcher:
         self.x[L.X_POOL_FREE] = -1
         self.x[L.X_CONTROL_CAP] = len(self.control)
         self.x[L.X_LATE_CAP] = len(self.late)
-        self._rows: list[Array] = [np.empty(4096, ROW) for _ in range(partitions)]
+        self._rows: list[Array] = [records(LEAST, ROW) for _ in range(partitions)]
         for p, rows in enumerate(self._rows):
             self.parts[p] = address(rows), 0, len(rows), 0
 
@@ -297,11 +298,8 @@ class Matcher:
             self._set("late", joined(self.late, np.zeros(len(self.late), ROW)), L.X_LATE)
 
     def _grow_part(self, p: int, cap: int) -> None:
-        n = int(self.parts[p, L.P_COUNT])
-        grown = np.empty(cap, ROW)
-        grown[:n] = self._rows[p][:n]
-        self._rows[p] = grown
-        self.parts[p, L.P_ADDR], self.parts[p, L.P_CAP] = address(grown), cap
+        extend(self._rows, p, cap)
+        self.parts[p, L.P_ADDR], self.parts[p, L.P_CAP] = address(self._rows[p]), cap
 
     def _grow_pool(self) -> None:
         top = int(self.x[L.X_POOL_TOP])
@@ -357,12 +355,12 @@ class Matcher:
         for i, spare in enumerate(self._spare):
             if len(spare) >= n:
                 return self._spare.pop(i)
-        return np.empty(max(4096, n + n // 4), ROW)
+        return records(max(LEAST, n + n // 4), ROW)
 
     def recycle(self, rows: Array) -> None:
         """Take back an array from `take`, for reuse."""
         whole = rows if rows.base is None else rows.base
-        if isinstance(whole, np.ndarray) and whole.dtype == ROW and len(whole) <= 1 << 20:
+        if isinstance(whole, np.ndarray) and whole.dtype == ROW and LEAST <= len(whole) <= 1 << 20:
             self._spare = [*self._spare[-3:], whole]
 
     def release(self, rows: Array) -> None:
@@ -487,4 +485,4 @@ def _bytes(rows: Array) -> Array:
 
 def size_of(rows: Array) -> int:
     """Return the bytes that rows cost while they wait."""
-    return sum(int(rows[f].sum(dtype=np.int64)) for f in ("key_len", "value_len", "old_len")) + ROW_OVERHEAD * len(rows)
+    return int(bytes_of(address(rows), len(rows))) + ROW_OVERHEAD * len(rows)

@@ -28,6 +28,24 @@ def fresh(size: int) -> Array:
     return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
+def records(count: int, kind: np.dtype[Any]) -> Array:
+    """Return an array of records, not initialised, that `extend` can make longer."""
+    return np.frombuffer(mmap.mmap(-1, count * kind.itemsize, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), kind)
+
+
+def extend(arrays: list[Array], at: int, count: int) -> None:
+    """Make `arrays[at]`, from `records`, `count` records long. Its pages get another address, without a copy; views of it, which would then
+    point to nothing, make it a copy instead."""
+    kind, n, mapping = arrays[at].dtype, len(arrays[at]), arrays[at].base.obj  # type: ignore[union-attr]
+    arrays[at] = np.empty(0, kind)
+    try:
+        mapping.resize(count * kind.itemsize)
+        arrays[at] = np.frombuffer(mapping, kind)
+    except BufferError:
+        arrays[at] = records(count, kind)
+        arrays[at][:n] = np.frombuffer(mapping, kind)
+
+
 class Buffers:
     """Memory for received messages: the event loop takes it, and any thread gives it back when no record points into it."""
 

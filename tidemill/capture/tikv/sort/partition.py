@@ -22,6 +22,7 @@ from tidemill.errors import DiskLow, LogUnavailable
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.address import address
 from tidemill.kernels.receive.layout import ROW, joined
+from tidemill.kernels.receive.seal import bytes_of
 from tidemill.kernels.receive.spill import same_tail
 
 NOT_NOW = (DiskLow, LogUnavailable)
@@ -49,8 +50,9 @@ class Sealed:
 
     def note_release(self, rows: Array) -> None:
         """Note that the holds of these rows are to be released."""
-        for chunk, n in zip(*np.unique(rows["chunk"], return_counts=True), strict=True):
-            self.holds[int(chunk)] = self.holds.get(int(chunk), 0) + int(n)
+        counts = np.bincount(rows["chunk"] + 1)  # a row that points into no chunk has -1
+        for chunk in (np.flatnonzero(counts) - 1).tolist():
+            self.holds[chunk] = self.holds.get(chunk, 0) + int(counts[chunk + 1])
 
     def release_holds(self, chunks: Chunks) -> None:
         """Release the holds of the sealed rows. Call it on the matcher's thread."""
@@ -244,7 +246,7 @@ class PartitionLog:
         for following in slices:
             if len(held):
                 last = int(held["commit_ts"][-1])
-                size += sum(int(held[f].sum(dtype=np.int64)) for f in ("key_len", "value_len", "old_len"))
+                size += bytes_of(address(held), len(held))
                 first_of_last = int(np.searchsorted(held["commit_ts"], last))
                 if first_of_last and size >= limit:
                     yield held[:first_of_last], last - 1

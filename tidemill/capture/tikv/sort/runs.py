@@ -24,6 +24,7 @@ from tidemill.capture.tikv.sort.sorter import Plan
 from tidemill.changelog.files.arrowfile import PIECE
 from tidemill.kernels.address import address
 from tidemill.kernels.receive.layout import ROW
+from tidemill.kernels.receive.seal import bytes_of
 from tidemill.kernels.receive.spill import merge, pack
 
 PAD = 64  # kernels copy in steps and read up to 31 bytes past the end of what they copy: these bytes must be mapped too
@@ -127,7 +128,7 @@ def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
 def merge_runs(folder: Path, runs: Sequence[Run], chunk: int) -> Run:
     """Merge the unsealed rows of several runs into one run. May run on any thread, like `write_run`. Raises OSError."""
     left = [run.rows[run.at :] for run in runs]
-    scratch = _Scratch(folder, sum(len(rows) for rows in left), sum(_bytes(rows) for rows in left))
+    scratch = _Scratch(folder, sum(len(rows) for rows in left), sum(bytes_of(address(rows), len(rows)) for rows in left))
     try:
         merger = Merger(left)
         for rows in merger.slices(FOREVER, MERGE_ROWS):
@@ -148,10 +149,6 @@ def merge_runs(folder: Path, runs: Sequence[Run], chunk: int) -> Run:
 def _sizes(rows: Array) -> Array:
     total: Array = sum((rows[field].astype(np.int64) for field in ("key_len", "value_len", "old_len")), np.zeros(len(rows), np.int64))
     return total
-
-
-def _bytes(rows: Array) -> int:
-    return int(_sizes(rows).sum())
 
 
 class Merger:

@@ -15,7 +15,7 @@ from tidemill.capture.tikv.receive.memory import Array
 from tidemill.changelog.log_format import MAX_BATCH_BYTES, MAX_BATCH_ROWS
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.address import address
-from tidemill.kernels.receive.seal import gather, order, plan
+from tidemill.kernels.receive.seal import bytes_of, gather, order, plan
 
 SLACK = 128  # gather writes up to 63 bytes past the end of a buffer
 HISTOGRAM = 2048
@@ -61,8 +61,7 @@ class Sorter:
             times, keys = self._keys
             scratch = address(keys), address(other), address(self._histogram), address(self._stack)
             order(address(rows), n, address(times), address(index), *scratch)
-        size = sum(int(rows[f].sum(dtype=np.int64)) for f in ("key_len", "value_len", "old_len"))
-        cap = n // self.max_rows + 2 * (size // self.max_bytes) + 8
+        cap = n // self.max_rows + 2 * (bytes_of(address(rows), n) // self.max_bytes) + 8
         cuts = np.zeros((cap + 1, 4), np.int64)
         count = plan(address(rows), address(index), n, self.max_rows, self.max_bytes, address(cuts), cap)
         return Plan(rows, index, count, cuts[: cuts[cap, 0]])

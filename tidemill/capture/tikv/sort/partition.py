@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.capture.tikv.sort.bounds import ALL_HANDLES, Bound, Bounds
-from tidemill.capture.tikv.sort.runs import BOUNCE, Merger, Run, merge_runs, write_run
+from tidemill.capture.tikv.sort.runs import BOUNCE, Joiner, Merger, Run, merge_runs, write_run
 from tidemill.capture.tikv.sort.sorter import Plan, Sorter
 from tidemill.changelog.spread import HandleRange
 from tidemill.changelog.writer import PartitionWriter
 from tidemill.errors import DiskLow, LogUnavailable
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.address import address
-from tidemill.kernels.receive.layout import ROW, joined
+from tidemill.kernels.receive.layout import ROW
 from tidemill.kernels.receive.seal import bytes_of
 from tidemill.kernels.receive.spill import same_tail
 
@@ -242,6 +242,7 @@ class PartitionLog:
         """Yield slices of sorted rows that keep copies of a row together. The second item is the ts at which a segment of about `limit`
         bytes ends, or None."""
         held: Array = np.empty(0, ROW)
+        joiner = Joiner()
         size = 0
         for following in slices:
             if len(held):
@@ -255,7 +256,7 @@ class PartitionLog:
                     tail = same_tail(address(held), len(held))
                     yield held[:-tail], None
                     held = held[-tail:]
-            held = joined(held, following)
+            held = joiner.joined(held, following)
         if len(held):
             yield held, None
 

@@ -151,6 +151,24 @@ def _sizes(rows: Array) -> Array:
     return total
 
 
+class Joiner:
+    """Puts rows behind each other, in one of two buffers in turn: what it returns is valid until the call after the next."""
+
+    def __init__(self) -> None:
+        self._used: Array = np.empty(0, ROW)
+        self._other: Array = np.empty(0, ROW)
+
+    def joined(self, first: Array, second: Array) -> Array:
+        """Return a copy of the rows of both."""
+        n = len(first) + len(second)
+        self._used, self._other = self._other, self._used
+        if len(self._used) < n:
+            self._used = np.empty(n + n // 4, ROW)
+        self._used[: len(first)] = first
+        self._used[len(first) : n] = second
+        return self._used[:n]
+
+
 class Merger:
     """Merges sorted rows of several sources into one order. The sources must live as long."""
 
@@ -163,10 +181,10 @@ class Merger:
         self._n = np.array([len(living)], np.int64)
 
     def slices(self, limit: int, size: int) -> Iterator[Array]:
-        """Yield the rows with commit_ts <= limit, `size` at a time. Read it to the end."""
+        """Yield the rows with commit_ts <= limit, `size` at a time. A slice is valid until the next one is asked for. Read it to the end."""
         fresh = 1
+        out = np.empty(size, ROW)
         while True:
-            out = np.empty(size, ROW)
             n = merge(address(self._heap), address(self._n), fresh, limit, address(out), size)
             fresh = 0
             if n:

@@ -1,9 +1,9 @@
 """Whether memory grows while a run lives: `python -m bench.bench_soak [--minutes 60] [--workload soak] [--every 30] [--sink URI]`.
 
-A `tidemill run` of a playground whose workload does everything that may happen to tables (DDL, splits, transactions whose client dies, large
-ones), in a process of its own that is not counted. Each EVERY seconds the private memory (Pss_Anon) of the run's processes is looked at, by
-kind. The first tenth of the time is not judged: programs load, Spark starts, buffers fill. Told is the curve, and how the mean of the last
-third compares with that of the third before it: 1.00 is flat.
+A `tidemill run` of a playground whose workload does everything that may happen to tables (DDL, splits, transactions whose client dies,
+large ones), in a process of its own that is not counted. Each EVERY seconds the private memory (Pss_Anon) of the run's processes is looked
+at, by kind. The first tenth of the time is not judged: programs load, Spark starts, buffers fill. Told is the curve, and how the mean of the
+last third compares with that of the third before it: 1.00 is flat.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A `tidemill run` of a playground whose workload does everything that may happen to tables (DDL, splits, transactions whose client dies,
 large ones), in a process of its own that is not counted. Each EVERY seconds the private memory (Pss_Anon) of the run's processes is looked
-at, by kind. The first tenth of the time is not judged: programs load, Spark starts, buffers fill. Told is the curve, and how the mean of
-the last third compares with that of the third before it: 1.00 is flat.
+at, by kind. The first tenth of the time is not judged: programs load, Spark starts, buffers fill. Told is the curve, and how the mean
+of the last third compares with that of the third before it: 1.00 is flat.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class Merger:
         self._n = np.array([len(living)], np.int64)
 
     def slices(self, limit: int, size: int) -> Iterator[Array]:
-        """Yield the rows with commit_ts <= limit, `size` at a time. A slice is valid until the next one is asked for. Read it to the end."""
+        """Yield the rows with commit_ts <= limit, `size` at a time. A slice is valid until the next is asked for. Read it to the end."""
         fresh = 1
         out = np.empty(size, ROW)
         while True:

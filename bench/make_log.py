@@ -50,6 +50,7 @@ class Shape:
     rate: int = 10_000  # rows a second
     compression: str = "none"
     seed: int = 1
+    hot: bool = False  # the first table has half of the rows, and its even share of the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,11 @@ def snapshot(shape: Shape, corpus: Corpus) -> dict[bytes, bytes]:
 def plan(shape: Shape, corpus: Corpus) -> Plan:
     """Deal the corpus to tables and partitions, sort it, and give it timestamps."""
     n = len(corpus)
-    table = corpus.handle % shape.tables
+    dealt = corpus.handle // 2 if shape.hot else corpus.handle
+    table = np.where(shape.hot & (corpus.handle % 2 == 1), 0, dealt % shape.tables)
     commit = _timestamps(corpus.transaction, shape.rate)
     order = np.lexsort((corpus.handle, table, commit))
-    part = table % shape.partitions if shape.affinity is Affinity.TABLE else corpus.handle // shape.tables % shape.partitions
+    part = table % shape.partitions if shape.affinity is Affinity.TABLE else dealt // shape.tables % shape.partitions
     repetitions = -(-shape.rows // n)
     in_last = shape.rows - n * (repetitions - 1)
     tiles = []
@@ -117,7 +119,7 @@ def plan(shape: Shape, corpus: Corpus) -> Plan:
                 int(np.searchsorted(places, in_last)),
             )
         )
-    step = shape.tables * shape.partitions  # handles of a repetition stay in their tables and partitions
+    step = 2 * shape.tables * shape.partitions  # handles of a repetition stay in their tables and partitions
     handles = (int(corpus.handle.max()) // step + 1) * step
     span = compose(-(-n * 1000 // shape.rate) + 1)
     return Plan(tiles, span, handles, repetitions)

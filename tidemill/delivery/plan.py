@@ -36,7 +36,7 @@ class PartitionInput:
     partition: int
     intervals: tuple[Interval, ...]
     sizes: tuple[int, ...]  # bytes of each interval's files
-    rows: int | None = None  # of the batch's interval; None: not counted
+    rows: int | None = None  # of the batch's interval, about; 0: it has none; None: not counted
     tables: tuple[tuple[str, ...], ...] = ()  # of a batch that has tables as of its end: the files of each, sorted
     range: tuple[int, int] | None = None  # of this log partition, where not all have the batch's interval
     unit: int | None = None  # log partitions that share tables have the same one; None: this one shares none

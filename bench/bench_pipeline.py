@@ -17,6 +17,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC
@@ -85,10 +86,7 @@ def measure(made: Delivery, batches: int) -> dict[str, Any]:
         made.driver.run(number, at, end)
         at = end
     begin, clock = Cpu.now(), time.perf_counter()
-    stats: list[TaskStats] = []
-    for number, end in enumerate(ends, WARM_UP):
-        stats.append(made.driver.run(number, at, end).stats)
-        at = end
+    stats = deliver(made, WARM_UP, at, ends)
     wall, cpu, sums = time.perf_counter() - clock, Cpu.now().since(begin), total(stats)
     rows = max(1, sums.rows)
     each = {name: round(value * 1e9 / rows) for name, value in asdict(cpu).items()}
@@ -103,6 +101,15 @@ def measure(made: Delivery, batches: int) -> dict[str, Any]:
         "slow_rows": sums.slow_rows,
         "rows_read": sums.rows_read,
     }
+
+
+def deliver(made: Delivery, number: int, at: int, ends: Sequence[int]) -> list[TaskStats]:
+    """Deliver batches, the first of this number and from `at` on."""
+    stats = []
+    for end in ends:
+        stats.append(made.driver.run(number, at, end).stats)
+        number, at = number + 1, end
+    return stats
 
 
 def run(name: str, options: argparse.Namespace, log: Path, *, spark: bool) -> dict[str, Any]:

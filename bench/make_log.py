@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.corpus import NAMES, Corpus, load
-from tidemill.changelog.log_format import Affinity, LogIdentity
+from tidemill.changelog.log_format import Affinity, LogIdentity, parse_segment, rows_folder
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
@@ -50,6 +51,7 @@ class Shape:
     rate: int = 10_000  # rows a second
     compression: str = "none"
     seed: int = 1
+    hot: bool = False  # the first table has half of the rows, and its even share of the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,11 @@ def snapshot(shape: Shape, corpus: Corpus) -> dict[bytes, bytes]:
 def plan(shape: Shape, corpus: Corpus) -> Plan:
     """Deal the corpus to tables and partitions, sort it, and give it timestamps."""
     n = len(corpus)
-    table = corpus.handle % shape.tables
+    dealt = corpus.handle // 2 if shape.hot else corpus.handle
+    table = np.where(shape.hot & (corpus.handle % 2 == 1), 0, dealt % shape.tables)
     commit = _timestamps(corpus.transaction, shape.rate)
     order = np.lexsort((corpus.handle, table, commit))
-    part = table % shape.partitions if shape.affinity is Affinity.TABLE else corpus.handle // shape.tables % shape.partitions
+    part = table % shape.partitions if shape.affinity is Affinity.TABLE else dealt // shape.tables % shape.partitions
     repetitions = -(-shape.rows // n)
     in_last = shape.rows - n * (repetitions - 1)
     tiles = []
@@ -117,7 +120,7 @@ def plan(shape: Shape, corpus: Corpus) -> Plan:
                 int(np.searchsorted(places, in_last)),
             )
         )
-    step = shape.tables * shape.partitions  # handles of a repetition stay in their tables and partitions
+    step = 2 * shape.tables * shape.partitions  # handles of a repetition stay in their tables and partitions
     handles = (int(corpus.handle.max()) // step + 1) * step
     span = compose(-(-n * 1000 // shape.rate) + 1)
     return Plan(tiles, span, handles, repetitions)
@@ -167,25 +170,52 @@ def _batch(tile: Tile, rows: slice, base: int, handle: int) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=RAW_CHANGE)
 
 
+class LogMaker:
+    """Writes a log, all at once or piece by piece; the folder must not hold one. Its rows lie between START_TS and `end`."""
+
+    def __init__(self, location: str | Path, shape: Shape, corpora: Path | None = None, corpus: Corpus | None = None) -> None:
+        """`corpus`: not the named one."""
+        corpus = corpus or load(shape.corpus, corpora, shape.seed)
+        self._made = plan(shape, corpus)
+        self.identity = LogIdentity("bench", START_TS, shape.partitions, shape.affinity)
+        self.end = START_TS + self._made.repetitions * self._made.span
+        self.at = START_TS
+        self._step = max(1, round(shape.segment_seconds * 1000)) << 18
+        self._storage = LocalStorage(location, sync=False)
+        options = LogOptions(compression=shape.compression)
+        self._log = LogWriter.create(self._storage, self.identity, snapshot=snapshot(shape, corpus), options=options)
+
+    def advance(self, to_ts: int) -> None:
+        """Write the segments that begin below `to_ts`, and move the heads to the end of the last one."""
+        while self.at < min(to_ts, self.end):
+            from_ts, self.at = self.at, min(self.at + self._step, self.end)
+            for p, tile in enumerate(self._made.tiles):
+                rows = list(batches(self._made, tile, from_ts, self.at))
+                if rows:
+                    self._log.partition(p).publish(self.at, rows, trusted=True)
+        for p in range(self.identity.partitions):
+            self._log.partition(p).set_head(self.at)
+        self._log.schema.set_head(self.at)
+
+    def drop(self, to_ts: int) -> None:
+        """Remove the segments that end at or below `to_ts`, which nobody needs any more."""
+        for p in range(self.identity.partitions):
+            folder = rows_folder(p)
+            for name in self._storage.names(folder):
+                found = parse_segment(name, folder)
+                if found is not None and found.to_ts <= to_ts:
+                    self._storage.delete(f"{folder}/{name}")
+
+    def close(self) -> None:
+        """Let the log go."""
+        self._log.close()
+
+
 def make_log(location: str | Path, shape: Shape, corpora: Path | None = None, corpus: Corpus | None = None) -> LogIdentity:
     """Write the log; the folder must not hold one. Its rows lie between START_TS and its resolved ts. `corpus`: not the named one."""
-    corpus = corpus or load(shape.corpus, corpora, shape.seed)
-    made = plan(shape, corpus)
-    identity = LogIdentity("bench", START_TS, shape.partitions, shape.affinity)
-    end = START_TS + made.repetitions * made.span
-    step = max(1, round(shape.segment_seconds * 1000)) << 18
-    options = LogOptions(compression=shape.compression)
-    with LogWriter.create(LocalStorage(location, sync=False), identity, snapshot=snapshot(shape, corpus), options=options) as log:
-        for from_ts in range(START_TS, end, step):
-            to_ts = min(from_ts + step, end)
-            for p, tile in enumerate(made.tiles):
-                rows = list(batches(made, tile, from_ts, to_ts))
-                if rows:
-                    log.partition(p).publish(to_ts, rows, trusted=True)
-        for p in range(shape.partitions):
-            log.partition(p).set_head(end)
-        log.schema.set_head(end)
-    return identity
+    with closing(LogMaker(location, shape, corpora, corpus)) as maker:
+        maker.advance(maker.end)
+        return maker.identity
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ class Cpu:
 
     @classmethod
     def now(cls) -> Cpu:
-        driver = os.times()
         java = workers = 0.0
         for pid in _descendants(os.getpid()):
             fields = _stat(pid)
@@ -29,7 +29,7 @@ class Cpu:
                 java += spent
             else:
                 workers += spent
-        return cls(driver.user + driver.system, java, workers)
+        return cls(time.process_time(), java, workers)
 
     def since(self, begin: Cpu) -> Cpu:
         return Cpu(self.driver - begin.driver, self.java - begin.java, self.workers - begin.workers)

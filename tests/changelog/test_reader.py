@@ -203,6 +203,11 @@ def test_folders_are_listed_only_when_that_can_tell_something_new(built: Path) -
     write_segment(built / "rows" / "0", START + 30, START + 50, [])
     write_json(built / "rows" / "0" / "head.json", {"resolved_ts": START + 50})
     assert ends_of(reader, START, START + 50) == [10, 20, 30, 50]
+    assert place.listed == 1  # one file more, whose name is known beforehand
+    for ts in (START + 60, START + 70):
+        write_segment(built / "rows" / "0", ts - 10, ts, [])
+    write_json(built / "rows" / "0" / "head.json", {"resolved_ts": START + 70})
+    assert ends_of(reader, START, START + 70) == [10, 20, 30, 50, 60, 70]
     assert place.listed == 2
     now[0] += FRESH_SECONDS + 1
     reader.chain(0, START, START + 1)
@@ -220,7 +225,7 @@ def test_a_grown_listing_extends_the_chain_like_a_fresh_one(built: Path) -> None
         end += k
         if k % 7 == 0:
             write_segment(folder, START, end, ROWS)
-        write_json(folder / "head.json", {"resolved_ts": end})
+        write_json(folder / "head.json", {"resolved_ts": end + 1})  # so the file's name cannot be told from it
         assert reader.chain(0, START, end) == LogReader(built).chain(0, START, end)
 
 

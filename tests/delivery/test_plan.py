@@ -76,6 +76,24 @@ def test_only_partitions_of_a_split_table_are_read_together() -> None:
     assert sorted((s.partitions, s.share) for s in splits(inputs, 3, 16)) == [((0, 2), 0), ((0, 2), 1), ((1,), 0)]
 
 
+@pytest.mark.parametrize("parallelism", [2, 4, 8])
+def test_light_partitions_are_dealt_evenly(parallelism: int) -> None:
+    sizes = [(26 + p % 2) * MB for p in range(16)]
+    planned = splits([partition_input(p, size) for p, size in enumerate(sizes)], parallelism, 64)
+    loads = [sum(sizes[p] for p in split.partitions) for split in planned]
+    assert len(loads) == parallelism
+    assert max(loads) - min(loads) <= 2 * MB
+
+
+@given(sizes=st.lists(st.integers(1, 300), min_size=1, max_size=40), parallelism=st.integers(1, 9))
+def test_no_item_has_more_than_an_even_share_and_one_partition(sizes: list[int], parallelism: int) -> None:
+    inputs = [partition_input(p, size * MB) for p, size in enumerate(sizes)]
+    fair = sum(sizes) * MB / parallelism
+    for split in splits(inputs, parallelism, 64):
+        parts = [sizes[p] * MB for p in split.partitions]
+        assert split.shares > 1 or sum(parts) <= max(1.5 * fair, max(parts)) + max(parts) or sum(sizes) * MB <= SMALL_BYTES
+
+
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
     n = draw(st.integers(1, 8))

@@ -11,6 +11,7 @@ DATA = np.frombuffer(bytes(range(120, 256)) + bytes(range(120)), np.uint8).copy(
 AT = DATA.ctypes.data
 BYTES = DATA.tobytes()
 ODD = x.byte_mask("odd", b'"\\', below=0x20, not_ascii=True)
+FROM_E0 = x.byte_mask("from_e0", b"", first=0xE0)
 
 
 @njit
@@ -58,13 +59,14 @@ def test_copies() -> None:
 
 @njit
 def mask(a):
-    return ODD(a)
+    return ODD(a), FROM_E0(a)
 
 
 def test_byte_mask() -> None:
     for at in range(0, 200, 3):
         window = BYTES[at : at + 32]
-        assert mask(AT + at) == sum(1 << i for i, c in enumerate(window) if c < 0x20 or c >= 0x80 or c in b'"\\')
+        odd = sum(1 << i for i, c in enumerate(window) if c < 0x20 or c >= 0x80 or c in b'"\\')
+        assert mask(AT + at) == (odd, sum(1 << i for i, c in enumerate(window) if c >= 0xE0))
 
 
 @njit
@@ -90,11 +92,12 @@ def test_bits() -> None:
 
 @njit
 def helpers(t, s, n):
-    return x.put(t, s, n) - t, x.put_exact_source(t + 512, s, n) - t, x.same_bytes(t, t + 512, n), x.page_safe(4095, 2)
+    ends = x.put(t, s, n) - t, x.put_short(t + 256, s, n) - t, x.put_exact_source(t + 512, s, n) - t
+    return ends, x.same_bytes(t, t + 512, n), x.page_safe(4095, 2)
 
 
 def test_puts() -> None:
     for n in (0, 1, 7, 8, 31, 32, 33, 64, 100):
         out = np.zeros(1024, np.uint8)
-        assert helpers(out.ctypes.data, AT, n) == (n, 512 + n, True, False)
-        assert out[:n].tobytes() == out[512 : 512 + n].tobytes() == BYTES[:n]
+        assert helpers(out.ctypes.data, AT, n) == ((n, 256 + n, 512 + n), True, False)
+        assert out[:n].tobytes() == out[256 : 256 + n].tobytes() == out[512 : 512 + n].tobytes() == BYTES[:n]

@@ -360,6 +360,12 @@ def parse_segment(name: str, folder: str = "") -> SegmentName | None:
     return found
 
 
+def between_names(names: Iterable[str], floor: int, ceiling: int) -> list[str]:
+    """Return the names that may be segments with to_ts > floor and from_ts < ceiling. An old log has tens of thousands: none is parsed."""
+    low, high = f"{floor:020d}", f"{ceiling:020d}"
+    return [name for name in names if name[21:41] > low and name[:20] < high]
+
+
 def snapshot_name(ts: int) -> str:
     """The schema snapshot of a ts, within the schema folder."""
     return f"snapshot-{ts:020d}.arrow"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +19,17 @@ from tidemill.changelog.files.arrowfile import ArrowFile
 from tidemill.changelog.files.segment import check_columns, read_batch
 from tidemill.changelog.log_format import Chain, Interval, LogIdentity, SegmentName
 from tidemill.changelog.storage.open import Storage, open_segment, open_storage
-from tidemill.errors import LogCorrupt, LogError, StartTsOutOfLog, redact
+from tidemill.errors import LogCorrupt, LogError, SegmentGone, StartTsOutOfLog, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
-from tidemill.tso import describe
+from tidemill.tso import LOGICAL_BITS, MAX_TS, describe
 
 __all__ = ["LogReader", "log_exists", "open_segment"]
 
 FRESH_SECONDS = 30.0
 """Seconds for which a listing may be used for planning. Compaction leaves replaced files for much longer."""
+
+AHEAD = 86_400_000 << LOGICAL_BITS
+"""How far beyond a wanted interval names count: a day. Of an old log a reader knows what it needs, and lists again for each day of it."""
 
 LOOKS = 3
 """How often a hole or an overlap must be seen before it counts as real."""
@@ -34,12 +37,14 @@ LOOKS = 3
 
 @dataclass(slots=True)
 class _Folder:
-    """What is known of one folder of segments. It is complete up to `covered`."""
+    """What is known of one folder of segments: those that end above `floor` and begin below `ceiling`. It is complete up to `covered`."""
 
     names: dict[str, SegmentName] = field(default_factory=dict)
     chain: Chain = field(default_factory=lambda: Chain(()))
     covered: int = 0
     listed_at: float = float("-inf")
+    floor: int = 0
+    ceiling: int = MAX_TS
 
 
 class LogReader:
@@ -193,20 +198,41 @@ class LogReader:
         if from_ts == to_ts:
             return []
         known = self._folders.get(folder)
-        if known is None or to_ts > known.covered or self._clock() - known.listed_at > FRESH_SECONDS:
-            # Read the head first: what it covers was published before the listing begins, so the listing has it.
-            known = self._look(folder)
+        if known is None or from_ts < known.floor or self._clock() - known.listed_at > FRESH_SECONDS:
+            known = self._look(folder, from_ts, to_ts)
+        elif to_ts > known.covered:
+            known = self._with_next(folder, known, to_ts) or self._look(folder, from_ts, to_ts)
         self._check_cover(folder, known, from_ts, to_ts)
         return known.chain.between(from_ts, to_ts)
 
-    def _look(self, folder: str) -> _Folder:
+    def _with_next(self, folder: str, known: _Folder, to_ts: int) -> _Folder | None:
+        """Return what is known of a folder, with the file that came since; None unless one file reaches from the last one to the head.
+
+        A reader that keeps pace with the writer sees them come one by one, and needs no listing: the name follows from the ends.
+        """
+        end, head = known.chain.to_ts, read_head(self.storage, folder)
+        if end is None or head is None or not end < to_ts <= head < known.ceiling or known.chain.fault or known.chain.incomplete:
+            return None
+        name = SegmentName(end, head)
+        path = self.storage.path(f"{folder}/{name}")
+        try:
+            self.storage.size(self.storage.name(path))
+        except SegmentGone:
+            return None
+        chain = Chain((*known.chain.intervals, Interval(end, head, (path,))), known.chain.inside)
+        found = replace(known, names={**known.names, str(name): name}, chain=chain, covered=head)
+        self._folders[folder] = found
+        return found
+
+    def _look(self, folder: str, from_ts: int, to_ts: int) -> _Folder:
         """List a folder; again if intervals do not join, because a listing may miss files while others come and go."""
         for attempt in range(LOOKS):
             if attempt:
                 self._folders.pop(folder, None)
                 self._identity = read_identity(self.storage)
+            # Read the head first: what it covers was published before the listing begins, so the listing has it.
             head = read_head(self.storage, folder)
-            known = self._list(folder, head if head is not None else read_synced(self.storage, folder))
+            known = self._list(folder, head if head is not None else read_synced(self.storage, folder), from_ts, to_ts)
             if known.chain.fault is None:
                 break
         return known
@@ -222,7 +248,9 @@ class LogReader:
         if begins is not None and begins > from_ts:
             if from_ts < self.start_ts:  # retention moved the start meanwhile
                 self._refuse_start(from_ts)
-            if begins > self._identity.start_ts:
+            if known.floor > self._identity.start_ts:  # name the files on both sides of the hole
+                self._check_cover(folder, self._list(folder, None), from_ts, to_ts)
+            elif begins > self._identity.start_ts:
                 first = redact(known.chain.intervals[0].parts[0])
                 raise LogCorrupt(f"nothing holds ({self._identity.start_ts}, {begins}] before {first}", hint=_FAULT_HINT)
 
@@ -233,18 +261,21 @@ class LogReader:
                 f"{describe(from_ts)} lies before it"
             )
 
-    def _list(self, folder: str, head: int | None) -> _Folder:
+    def _list(self, folder: str, head: int | None, from_ts: int = 0, to_ts: int = MAX_TS) -> _Folder:
+        """List a folder: at least what (from_ts, to_ts] needs. Below the start nothing counts: retention has not removed it yet."""
         known = self._folders.get(folder)
         now = self._clock()
+        floor = max(self._identity.start_ts, min(from_ts, known.floor) if known else from_ts)
+        ceiling = max(min(to_ts + AHEAD, MAX_TS), known.ceiling if known else 0)
         names: dict[str, SegmentName] = {}
         fresh: list[SegmentName] = []
         old = known.names if known else {}
-        for name in self.storage.names(folder):
+        for name in log_format.between_names(self.storage.names(folder), floor, ceiling):
             segment = old.get(name)
             if segment is None:
                 segment = log_format.parse_segment(name, folder)
-                if segment is None or segment.to_ts <= self._identity.start_ts:
-                    continue  # below the start: retention has not removed it yet
+                if segment is None:
+                    continue
                 fresh.append(segment)
             names[name] = segment
         chain = self._extended(folder, known, names, fresh)
@@ -252,7 +283,8 @@ class LogReader:
         if chain.fault is not None and head is not None and chain.fault.upto_ts > head:
             # Segments above the head may have been published during the listing, which may have missed some: they are left for later.
             chain = Chain(chain.intervals, chain.inside, chain.incomplete)
-        found = _Folder(names, chain, max([*ends, self._identity.settled_ts]), now)
+        covered = max([*ends, self._identity.settled_ts])
+        found = _Folder(names, chain, min(covered, ceiling), now, floor, ceiling)
         self._folders[folder] = found
         return found
 

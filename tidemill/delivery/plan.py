@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class PartitionInput:
     partition: int
     intervals: tuple[Interval, ...]
     sizes: tuple[int, ...]  # bytes of each interval's files
-    rows: int | None = None  # of the batch's interval; None: not counted
+    rows: int | None = None  # of the batch's interval, about; 0: it has none; None: not counted
     tables: tuple[tuple[str, ...], ...] = ()  # of a batch that has tables as of its end: the files of each, sorted
     range: tuple[int, int] | None = None  # of this log partition, where not all have the batch's interval
     unit: int | None = None  # log partitions that share tables have the same one; None: this one shares none
@@ -114,7 +115,8 @@ def splits(inputs: Sequence[PartitionInput], parallelism: int, targets: int) -> 
             found += [Split(unit.partitions, share, shares) for share in range(shares)]
         else:
             light.append(unit)
-    return found + _packed(light, fair)
+    items = max(1, round(sum(unit.bytes for unit in light) / fair))
+    return found + _packed(light, items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +135,13 @@ def _units(inputs: Sequence[PartitionInput]) -> list[_Unit]:
     return [_Unit(tuple(one.partition for one in members), sum(one.bytes for one in members)) for members in found.values()]
 
 
-def _packed(units: Sequence[_Unit], fair: float) -> list[Split]:
-    """Light units, largest first, together as far as they fit into an even share."""
-    bins: list[tuple[float, list[int]]] = []
+def _packed(units: Sequence[_Unit], items: int) -> list[Split]:
+    """Light units in at most so many items: largest first, each to the item that has least."""
+    bins: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(min(items, len(units)))]
     for unit in sorted(units, key=lambda one: (-one.bytes, one.partitions)):
-        place = min((b for b in bins if b[0] + unit.bytes <= HEAVY * fair), default=None)
-        if place is None:
-            bins.append((unit.bytes, [*unit.partitions]))
-        else:
-            bins[bins.index(place)] = (place[0] + unit.bytes, [*place[1], *unit.partitions])
-    return [Split(tuple(sorted(partitions))) for _, partitions in bins]
+        size, number, partitions = heapq.heappop(bins)
+        heapq.heappush(bins, (size + unit.bytes, number, [*partitions, *unit.partitions]))
+    return [Split(tuple(sorted(partitions))) for _, _, partitions in sorted(bins, key=lambda one: one[1])]
 
 
 def check(planned: Sequence[Split], inputs: Sequence[PartitionInput]) -> None:

@@ -141,8 +141,9 @@ def prefetch(typing_context, address):
     return types.void(I64), generate
 
 
-def byte_mask(name: str, chars: bytes, *, below: int = 0, not_ascii: bool = False) -> Any:
-    """Return an intrinsic mask(address) over 32 bytes. Bit i: byte i is below `below`, in `chars`, or (`not_ascii`) at least 0x80."""
+def byte_mask(name: str, chars: bytes, *, below: int = 0, first: int = 0, not_ascii: bool = False) -> Any:
+    """Return an intrinsic mask(address) over 32 bytes. Bit i: byte i is below `below`, in `chars`, at least `first` (0: none is), or
+    (`not_ascii`) at least 0x80."""
     kind = ir.VectorType(_i8, 32)
 
     def every(byte):
@@ -156,6 +157,8 @@ def byte_mask(name: str, chars: bytes, *, below: int = 0, not_ascii: bool = Fals
             # Signed compare: bytes from 0x80 on are negative, so one compare finds both.
             compare = builder.icmp_signed if not_ascii else builder.icmp_unsigned
             found = compare("<", data, every(below))
+            if first:
+                found = builder.or_(found, builder.icmp_unsigned(">=", data, every(first)))
             for char in chars:
                 found = builder.or_(found, builder.icmp_unsigned("==", data, every(char)))
             return builder.zext(builder.bitcast(found, _i32), _i64)
@@ -284,6 +287,17 @@ def page_safe(address, size):
 def put(target, source, size):
     """Copy in steps of 32 bytes; may read and write up to 31 bytes past the end. Returns the end."""
     done = 0
+    while done < size:
+        copy32(target + done, source + done)
+        done += 32
+    return target + size
+
+
+@jit
+def put_short(target, source, size):
+    """Copy as `put` does, the first 32 bytes without a branch: for constants, which mostly have no more. Returns the end."""
+    copy32(target, source)
+    done = 32
     while done < size:
         copy32(target + done, source + done)
         done += 32

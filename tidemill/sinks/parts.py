@@ -27,6 +27,10 @@ _ATTEMPT = re.compile(r"[0-9]+-([0-9]+)")
 _DONE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.[0-9a-f]+\.done")
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT}
 
+PIECE = 1 << 20
+"""Bytes of one write at most. Linux takes the memory of a file's cache in blocks as large as the write, and those of 4 MiB and more can
+cost five times as much a byte (measured: up to 1.6 ns, 0.25 to 0.3 with 1 MiB)."""
+
 
 def new_writer_id() -> str:
     """Return a unique word for the file names of one process and item."""
@@ -59,6 +63,23 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def append_to(path: Path, *texts: memoryview | bytes, fresh: bool) -> None:
+    """Write behind what a file has, or to a new file. Raises OSError.
+
+    The file is opened by its descriptor alone: a part gets a few hundred KiB at a time, and Python's own files cost four times as much to
+    open. And long texts are cut: see PIECE.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if fresh else 0)
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        for text in texts:
+            at = 0
+            while at < len(text):
+                at += os.write(descriptor, text[at : at + PIECE])
+    finally:
+        os.close(descriptor)
+
+
 class PartWriter:
     """A task's parts: append bytes for targets, then publish all parts."""
 
@@ -84,11 +105,9 @@ class PartWriter:
                 path = self._folder / topic / f"{partition}.{self._item}.{self._round}.{self._writer_id}.part"
                 path.parent.mkdir(exist_ok=True)
                 self._open[target] = path
-                with path.open("xb") as file:
-                    file.write(data)
+                append_to(path, data, fresh=True)
                 return
-            with path.open("ab") as file:
-                file.write(data)
+            append_to(path, data, fresh=False)
 
     def publish(self) -> None:
         self._check_fence(now=True)

@@ -173,7 +173,7 @@ def expected(rows: list[Row], from_ts: int, to_ts: int) -> dict[int, list[Row]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize(("chains", "max_rows"), [(1, 16), (3, 16), (4, 7), (2, 4096)])
+@pytest.mark.parametrize(("chains", "max_rows"), [(1, 16), (3, 16), (4, 7), (2, 4096), (40, 64)])
 def test_flow_is_what_the_reference_says(tmp_path: Path, seed: int, chains: int, max_rows: int) -> None:
     rng = random.Random(seed * 100 + chains)
     rows = random_rows(rng, 60, largest=60)

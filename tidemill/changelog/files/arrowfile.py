@@ -6,7 +6,9 @@ of its batches, so nobody reads the whole file to know them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -23,27 +25,43 @@ _MAGIC = 8  # bytes before Arrow's first message
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class Known:
+    """What a process has learnt of a file that never changes: opening it again reads nothing."""
+
+    sums: Sums | None = None  # of a file that was opened and has checksums
+    schema: pa.Schema | None = None
+    checked: set[int] = field(default_factory=set)  # numbers of the record batches that were verified
+
+
 class ArrowFile:
     """An open file; `source` is a pa.NativeFile. Not for several threads at a time.
 
     Raises LogCorrupt for bytes that do not match their checksums; `get_batch` also raises Arrow's own errors.
     """
 
-    def __init__(self, source: Any, path: str, checked: set[int] | None = None) -> None:
-        """`checked`: numbers of the record batches that this process has verified; more are added. Only for a mapped file."""
+    def __init__(self, source: Any, path: str, known: Known | None = None) -> None:
+        """`known`: what this process has learnt of the file; more is added. Only for a mapped file."""
         self.path = path
-        self.size = int(source.size())
         self._source = source
-        self._checked: set[int] = set() if checked is None else checked
-        try:
-            self._sums = self._look()
-        except Damaged as e:
-            raise broken(path, e) from None
+        self._known = known = Known() if known is None else known
+        self._sums = known.sums
+        self._arrow: Any = None
+        if known.sums is not None and known.schema is not None:
+            self.schema: pa.Schema = known.schema
+            return
+        self._sums = self._look()
         self._arrow = self._opened(source if self._sums is None else pa.BufferReader(self._tail))
         schema = self._arrow.schema
         if self._sums is None and sums.is_marked(schema.metadata):
             raise broken(path, "it was written with checksums, and they are not where they should be")
-        self.schema: pa.Schema = schema.remove_metadata()
+        self.schema = known.schema = schema.remove_metadata()
+        known.sums = self._sums
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return int(self._source.size())
 
     @property
     def has_sums(self) -> bool:
@@ -68,13 +86,27 @@ class ArrowFile:
             return None
         return int(self._sums.entries["last_ts"][number])
 
+    def count_within(self, from_ts: int, to_ts: int) -> tuple[int, int, list[int]]:
+        """Return the rows of the batches that lie in (from_ts, to_ts] as a whole, about how many rows of other batches do, by their share
+        of time, and the numbers of these. No batch is read. A file that does not tell has its batches among the others, with no row."""
+        if self._sums is None:
+            return 0, 0, list(range(self.num_record_batches))
+        inside, about, others = 0, 0.0, []
+        for number, (_, _, rows, first, last) in enumerate(self._sums.entries.tolist()):
+            if first > from_ts and last <= to_ts:
+                inside += rows
+            elif rows and last > from_ts and first <= to_ts:
+                others.append(number)
+                about += rows * (min(last, to_ts) - max(first - 1, from_ts)) / (last - first + 1)
+        return inside, math.ceil(about), others
+
     def get_batch(self, number: int) -> pa.RecordBatch:
         """Return a record batch; its buffers are the file's own if it is mapped."""
         if self._sums is None:
             return self._arrow.get_batch(number)
         start, end = self._sums.bounds(number)
         data = self._read(start, end)
-        if number not in self._checked:
+        if number not in self._known.checked:
             try:
                 self._sums.check(number, data)
             except Damaged as e:
@@ -83,7 +115,7 @@ class ArrowFile:
                     hint="The storage returned other bytes than were written to it. `tidemill log verify` lists all damage. Restore the "
                     "file from a copy; without one, start a new log at a ts past the file's interval.",
                 ) from None
-            self._checked.add(number)
+            self._known.checked.add(number)
         messages = pa.BufferReader(data)
         if number == 0:  # its checksum covers the file from the first byte on
             messages.seek(_MAGIC)
@@ -103,11 +135,14 @@ class ArrowFile:
         return self._source.read_buffer(end - start)
 
     def _look(self) -> Sums | None:
-        wanted = min(self.size, sums.LOOK)
-        self._tail = self._read(self.size - wanted, self.size)
-        while (wanted := sums.wanted_bytes(self._tail, self.size)) > len(self._tail):
-            self._tail = self._read(self.size - wanted, self.size)
-        return sums.opened(self._tail, self.size)
+        size = self.size
+        self._tail = self._read(size - min(size, sums.LOOK), size)
+        try:
+            while (wanted := sums.wanted_bytes(self._tail, size)) > len(self._tail):
+                self._tail = self._read(size - wanted, size)
+            return sums.opened(self._tail, size)
+        except Damaged as e:
+            raise broken(self.path, e) from None
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ def ipc_options(compression: str) -> Any:
 
 def same_columns(one: pa.Schema, other: pa.Schema) -> bool:
     """Return whether names and types are equal, in equal order. Nullability may differ."""
+    if one.equals(other):
+        return True
     try:
         return list(one.names) == list(other.names) and list(one.types) == list(other.types)
     except UnicodeDecodeError:  # names in a damaged file
@@ -62,12 +65,19 @@ def read_batch(reader: Any, number: int, path: str, wanted: pa.Schema = RAW_CHAN
         if outcome is not Outcome.BROKEN:
             raise error_of(outcome, path, error) from error
         raise _unreadable(path, f"record batch {number} cannot be read: {error}") from error
-    for field, column in zip(wanted, batch.columns, strict=True):
-        if column.null_count and not field.nullable:
-            raise _unreadable(path, f"record batch {number}: {column.null_count} rows have no {field.name}")
-        if field.type == pa.binary() and (offsets := _offsets(column))[:-1].size and (offsets[1:] < offsets[:-1]).any():
-            raise _unreadable(path, f"record batch {number}: the lengths of {field.name} are broken")
+    for at, (name, nullable, is_binary) in enumerate(_wanted(wanted)):
+        column = batch.column(at)
+        if not nullable and column.null_count:
+            raise _unreadable(path, f"record batch {number}: {column.null_count} rows have no {name}")
+        if is_binary and (offsets := _offsets(column))[:-1].size and (offsets[1:] < offsets[:-1]).any():
+            raise _unreadable(path, f"record batch {number}: the lengths of {name} are broken")
     return batch
+
+
+@lru_cache(maxsize=8)
+def _wanted(schema: pa.Schema) -> list[tuple[str, bool, bool]]:
+    """Name of each column, whether it may have nulls, whether it is binary."""
+    return [(field.name, field.nullable, field.type == pa.binary()) for field in schema]
 
 
 def _unreadable(path: str, why: str) -> LogCorrupt:

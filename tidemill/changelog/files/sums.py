@@ -127,7 +127,7 @@ def opened(tail: bytes, size: int) -> Sums | None:
     first = at - n * ENTRY.itemsize
     if first < 0:
         raise Damaged(f"{n} record batches do not fit into its {size} bytes")
-    entries = np.frombuffer(tail, ENTRY, n, first)
+    entries = np.frombuffer(tail, ENTRY, n, first).copy()  # who keeps them keeps no mapping
     last = int(entries["end"][-1]) if n else 0
     if n and (last + END_OF_STREAM != begin + first or (entries["end"][1:] <= entries["end"][:-1]).any()):
         raise Damaged("the ends of its record batches are not where they should be")

@@ -16,13 +16,9 @@ _SERVED = frozenset(
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
-def is_remote(path: str) -> bool:
-    """Return whether a file is on a file system served from elsewhere; False if that is unknown. Raises OSError for the file."""
-    return _is_served(os.stat(path).st_dev)  # noqa: PTH116 – of every segment that is opened
-
-
 @lru_cache(maxsize=256)
-def _is_served(device: int) -> bool:
+def is_remote(device: int) -> bool:
+    """Return whether files of a device (`st_dev`) are on a file system served from elsewhere; False if that is unknown."""
     try:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from tidemill.changelog.files.arrowfile import ArrowFile
+from tidemill.changelog.files.arrowfile import ArrowFile, Known
 from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Draft, Entry, Storage, Token, temporary_name
 from tidemill.changelog.storage.conditional import Objects, swap, tried
@@ -78,23 +78,23 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 @lru_cache(maxsize=4096)
-def _checked(path: str, inode: int, size: int, modified: int) -> set[int]:
-    """Return the record batches of a file that this process has verified: a task opens the file for each of its intervals."""
-    return set()
+def _known(path: str, inode: int, size: int, modified: int) -> Known:
+    """Return what this process has learnt of a file: the planner and the tasks open it for each interval that it has a part of."""
+    return Known()
 
 
 def _open_local(path: str, *, remembered: bool = False) -> ArrowFile:
     with storage_errors(path, content=True):
-        stat = Path(path).stat()
+        stat = os.stat(path)  # noqa: PTH116 – of every segment that is opened
         if not stat.st_size:
             raise broken(path, "it is empty")
-        checked = _checked(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) if remembered else None
-        return ArrowFile(_local_ranges(path), path, checked)
+        known = _known(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) if remembered else None
+        return ArrowFile(_ranges_of(path, stat), path, known)
 
 
-def _local_ranges(path: str) -> Any:
+def _ranges_of(path: str, stat: os.stat_result) -> Any:
     # If the server of a mapped file is away, reading the mapping kills the process (SIGBUS). A read of the file raises an error instead.
-    return pa.OSFile(path) if is_remote(path) else pa.memory_map(path)
+    return pa.OSFile(path) if is_remote(stat.st_dev) else pa.memory_map(path)
 
 
 # ---- a local folder ------------------------------------------------------------------------------------------------
@@ -223,13 +223,14 @@ class LocalStorage(Storage):
 
     def ranges(self, name: str) -> Any:
         with storage_errors(self.path(name), content=True):
-            if not Path(self.path(name)).stat().st_size:
+            stat = Path(self.path(name)).stat()
+            if not stat.st_size:
                 raise broken(self.path(name), "it is empty")
-            return _local_ranges(self.path(name))
+            return _ranges_of(self.path(name), stat)
 
     def size(self, name: str) -> int:
         with storage_errors(self.path(name), content=True):
-            return Path(self.path(name)).stat().st_size
+            return os.stat(self.path(name)).st_size  # noqa: PTH116 – of every segment of a batch
 
     def free_bytes(self) -> int | None:
         with storage_errors(self.location):

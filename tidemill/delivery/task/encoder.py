@@ -65,6 +65,8 @@ class LimitedEncoder:
             limit: make(replace(output, encoding=replace(output.encoding, max_message_bytes=limit)))
             for limit in np.unique(self._limits).tolist()
         }
+        # Asked once: Python takes some microseconds to look for a protocol's methods, and a chunk has few rows.
+        self._reporting = [encoder for encoder in self._encoders.values() if isinstance(encoder, ReportsCorruption)]
 
     @property
     def slow_rows(self) -> int:
@@ -72,7 +74,9 @@ class LimitedEncoder:
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
         """See `ReportsCorruption`; none if the encoder checks no checksums."""
-        found = [encoder.take_corrupted() for encoder in self._encoders.values() if isinstance(encoder, ReportsCorruption)]
+        if not self._reporting:
+            return 0, ()
+        found = [encoder.take_corrupted() for encoder in self._reporting]
         return sum(count for count, _ in found), tuple(name for _, names in found for name in names)
 
     def begin(self) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.changelog.files.segment import check_columns, read_batch
-from tidemill.changelog.log_format import parse_segment
+from tidemill.changelog.log_format import SegmentName, parse_segment
 from tidemill.changelog.reader import open_segment
 from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE
@@ -83,6 +83,7 @@ class Source:
         self._now = -1  # place of the batch in use
         self._ended = False
         self._reader: Any = None
+        self._name: SegmentName | None = None  # of the open file
         self._file = -1
         self._next = (0, 0)
         self._looked_at: tuple[int, int, Any] = (-1, -1, None)
@@ -141,9 +142,11 @@ class Source:
 
     def _open(self, file: int) -> None:
         if self._file != file:
-            reader = open_segment(self._paths[file])
-            check_columns(reader, RAW_CHANGE, self._paths[file])
+            path = self._paths[file]
+            reader = open_segment(path)
+            check_columns(reader, RAW_CHANGE, path)
             self._reader, self._file = reader, file
+            self._name = parse_segment(path.partition("?")[0].rpartition("/")[2])
 
     def _first_batch(self) -> int:
         """Number of the first batch of the open file with a row above from_ts: batches are sorted among each other."""
@@ -171,7 +174,7 @@ class Source:
             return self._looked_at[2]
         path = self._paths[self._file]
         batch = read_batch(self._reader, at, path)
-        _check_interval(path, commits(batch))
+        _check_interval(path, self._name, commits(batch))
         self._looked_at = self._file, at, batch
         return batch
 
@@ -188,10 +191,9 @@ class Source:
         return begin < end or last
 
 
-def _check_interval(path: str, found: npt.NDArray[np.uint64]) -> None:
+def _check_interval(path: str, name: SegmentName | None, found: npt.NDArray[np.uint64]) -> None:
     """Raises LogCorrupt if the first or the last row lies outside the interval that the file's name says."""
-    segment = parse_segment(path.partition("?")[0].rpartition("/")[2])
-    if segment is None or not len(found) or (int(found[0]) > segment.from_ts and int(found[-1]) <= segment.to_ts):
+    if name is None or not len(found) or (int(found[0]) > name.from_ts and int(found[-1]) <= name.to_ts):
         return
     raise LogCorrupt(f"{redact(path)}: its rows reach from {found[0]} to {found[-1]}, which its name does not say")
 

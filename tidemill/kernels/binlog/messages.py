@@ -65,8 +65,7 @@ from tidemill.kernels.rows.locate import find, invalidate, place_map, place_of
 from tidemill.kernels.templates.layout import NEW, OLD
 from tidemill.kernels.templates.template_kernel import located
 from tidemill.kernels.wire import w_varint
-from tidemill.kernels.write.binary_json import w_json
-from tidemill.kernels.write.more_values import unescape
+from tidemill.kernels.write.documents import w_json_text
 from tidemill.kernels.write.numbers import SIGN64, bad_width, float_of, int_of, uint_of
 from tidemill.kernels.write.values import w_plain, w_vector
 from tidemill.records import R_KEYLEN, R_OLDLEN, R_TABLE, R_VALLEN, ROW_BYTES
@@ -118,8 +117,7 @@ def w_text(T, p, column, a, n, zone, S):
     """Write a decimal, time, document or vector as text; -1: for the reference."""
     stored = ld32s(column + 4 * C_STORED)
     if stored == L.OP_JSON:
-        end = w_json(T, p, a, n, S)
-        return unescape(p, end) if end >= 0 else -1
+        return w_json_text(T, p, a, n, S)
     if stored == L.OP_VECTOR:
         return w_vector(T, p, a, n, S)
     return w_plain(T, p, stored, ld32s(column + 4 * C_FSP), a, n, zone)

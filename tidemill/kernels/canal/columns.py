@@ -9,20 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.kernels.canal import layout as X
+from tidemill.kernels.canal.text import w_latin, w_utf8
 from tidemill.kernels.intrinsics import (
     as_u,
-    byte_mask,
-    copy32,
-    ctz,
     jit,
-    ld8,
     ld32s,
     memcpy,
     memmove,
-    put,
+    put_short,
     spliced,
     st8,
-    st16,
     st32,
 )  # fmt: skip
 from tidemill.kernels.rows import layout as L
@@ -30,18 +26,14 @@ from tidemill.kernels.rows.changed import CHANGED, SAME
 from tidemill.kernels.rows.locate import find, place_map, place_of
 from tidemill.kernels.templates.template_kernel import differs
 from tidemill.kernels.wire import w_varint
-from tidemill.kernels.write.binary_json import w_json
-from tidemill.kernels.write.more_values import unescape, w_member
+from tidemill.kernels.write.documents import w_json_text
+from tidemill.kernels.write.more_values import w_member
 from tidemill.kernels.write.numbers import bad_width, int_of, uint_of
 from tidemill.kernels.write.tables import FLOAT_PLAIN
-from tidemill.kernels.write.text import rune_len
 from tidemill.kernels.write.values import w_plain, w_stored_float, w_vector
 
 U1 = np.uint64(1)
-mask_high = byte_mask("mask_high", b"", not_ascii=True)
-
 FOUR_ZEROS = int.from_bytes(b"0000", "little")
-REPLACEMENT = int.from_bytes("�".encode(), "little")
 
 
 @jit
@@ -54,73 +46,6 @@ def varint_size(n):
     if n < 1 << 21:
         return 3
     return 4 if n < 1 << 28 else 5
-
-
-@jit
-def w_utf8(p, s, n, S):
-    """Text as it is, but each byte that is not UTF-8 becomes U+FFFD. Blocks of 32 bytes are copied while they are ASCII."""
-    i = 0
-    while i < n:
-        a = s + i
-        rest = n - i
-        if rest < 32 and (a & 4095) > 4064:
-            memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
-            a = S
-        found = mask_high(a)
-        copy32(p, a)
-        if rest < 32:
-            found &= (1 << rest) - 1
-        else:
-            rest = 32
-        if found == 0:
-            p += rest
-            i += rest
-            continue
-        clean = ctz(found)
-        p += clean
-        i += clean
-        while i < n and ld8(s + i) >= 128:
-            size = rune_len(s + i, n - i)
-            if size == 0:
-                st16(p, REPLACEMENT & 0xFFFF)
-                st8(p + 2, REPLACEMENT >> 16)
-                p += 3
-                i += 1
-            else:
-                for at in range(size):
-                    st8(p + at, ld8(s + i + at))
-                p += size
-                i += size
-    return p
-
-
-@jit
-def w_latin(p, s, n, S):
-    """Each byte as the character of its number, in UTF-8: those from 128 on take two bytes."""
-    i = 0
-    while i < n:
-        a = s + i
-        rest = n - i
-        if rest < 32 and (a & 4095) > 4064:
-            memcpy(S, a, rest)
-            a = S
-        found = mask_high(a)
-        if rest < 32:
-            found &= (1 << rest) - 1
-        else:
-            rest = 32
-        if found == 0:
-            copy32(p, a)
-            p += rest
-        else:
-            for at in range(rest):
-                c = ld8(a + at)
-                two = c >> 7
-                # without a branch: a wrong guess a byte is what random bytes would cost
-                st16(p, c + two * ((0xC0 | c >> 6) - c + ((0x80 | c & 63) << 8)))
-                p += 1 + two
-        i += rest
-    return p
 
 
 @jit
@@ -147,8 +72,7 @@ def w_value(T, p, column, pool, a, n, zone, S):
     if op == L.OP_VECTOR:
         return w_vector(T, p, a, n, S)
     if op == L.OP_JSON:
-        end = w_json(T, p, a, n, S)
-        return unescape(p, end) if end >= 0 else -1
+        return w_json_text(T, p, a, n, S)
     if op == X.OP_ENUM or op == X.OP_SET:
         return w_member(p, column, pool, op, a, n)
     return w_plain(T, p, op, ld32s(column + 4 * X.C_FSP), a, n, zone)
@@ -165,6 +89,28 @@ def is_higher(column, a, n):
     return 1 if uint_of(a, n) >= U1 << as_u(power) else 0
 
 
+@jit
+def likely_size(op, n):
+    """Bytes that the text of a stored value of n bytes probably has, where they may be more than a number has."""
+    if op == X.OP_UTF8 or op == X.OP_LATIN:
+        return n
+    return (43 * n) >> 6 if op == L.OP_JSON else 0  # two thirds
+
+
+@jit
+def w_lengths(p, body, text, size, prefix, prefix_len, suffix_len):
+    """Write the lengths of a column whose tag is at p and whose text of `size` bytes is at `text`, and its prefix. The prefix and the text
+    are moved if the lengths need another room than that before `body` and before `text`. Returns the end of the text."""
+    inner = varint_size(size)
+    around = prefix_len + suffix_len + inner + size
+    moved = p + 1 + varint_size(around)
+    if moved != body or inner != text - body - prefix_len:
+        memmove(moved + prefix_len + inner, text, size)
+        memcpy(moved, prefix, prefix_len)
+    w_varint(p + 1, around)
+    return w_varint(moved + prefix_len, size) + size
+
+
 @spliced
 def w_column(T, p, tag, column, pool, a, n, zone, S):
     """A column with a value of n bytes at a, tag and length included."""
@@ -174,35 +120,32 @@ def w_column(T, p, tag, column, pool, a, n, zone, S):
         return -1
     prefix = pool + ld32s(column + 4 * (X.C_HIGHER if higher else X.C_PREFIX))
     prefix_len = ld32s(column + 4 * (X.C_HIGHER_LEN if higher else X.C_PREFIX_LEN))
+    suffix = pool + ld32s(column + 4 * X.C_SUFFIX)
     suffix_len = ld32s(column + 4 * X.C_SUFFIX_LEN)
-    around = prefix_len + 1 + suffix_len
-    likely = n if op == X.OP_UTF8 or op == X.OP_LATIN else 0
-    inner = varint_size(likely)
-    outer = varint_size(around + inner + likely)
+    around = prefix_len + suffix_len + 1
+    likely = likely_size(op, n)
     st8(p, tag)
-    put(p + 1 + outer, prefix, prefix_len)
-    text = p + 1 + outer + prefix_len + 1 + inner
+    body = p + 2
+    text = body + prefix_len + 1
+    if around + likely >= 128:
+        inner = varint_size(likely)
+        body = p + 1 + varint_size(around + inner + likely)
+        text = body + prefix_len + inner
+    put_short(body, prefix, prefix_len)
     end = w_value(T, text, column, pool, a, n, zone, S)
     if end < 0:
         return -1
     size = end - text
     if size == 0 and not ld32s(column + 4 * X.C_EMPTY):
-        p = w_varint(p + 1, prefix_len + suffix_len)
-        p = put(p, prefix, prefix_len)
-        return put(p, pool + ld32s(column + 4 * X.C_SUFFIX), suffix_len)
-    inner2 = varint_size(size)
-    outer2 = varint_size(around + inner2 + size)
-    if inner != inner2 or outer != outer2:
-        outer = outer2
-        moved = p + 1 + outer2 + prefix_len + 1 + inner2
-        memmove(moved, text, size)
-        memcpy(p + 1 + outer2, prefix, prefix_len)
-        end = moved + size
-    w_varint(p + 1, around + inner2 + size)
-    p += 1 + outer + prefix_len
-    st8(p, X.TAG_VALUE)
-    w_varint(p + 1, size)
-    return put(end, pool + ld32s(column + 4 * X.C_SUFFIX), suffix_len)
+        p = w_varint(p + 1, prefix_len - 1 + suffix_len)
+        p = put_short(p, prefix, prefix_len - 1)
+    elif around + size < 128 and text - p == prefix_len + 3:
+        st8(p + 1, around + size)
+        st8(text - 1, size)
+        p = end
+    else:
+        p = w_lengths(p, body, text, size, prefix, prefix_len, suffix_len)
+    return put_short(p, suffix, suffix_len)
 
 
 @spliced
@@ -220,13 +163,13 @@ def w_image(T, p, tag, columns, count, changed, pool, zone, cache, S, other, S2)
         place = place_of(cache, ld32s(column + 4 * X.C_SLOT))
         if place == L.PLACE_NULL:
             st8(p, tag)
-            p = put(p + 1, pool + ld32s(column + 4 * X.C_NULL), ld32s(column + 4 * X.C_NULL_LEN))
+            p = put_short(p + 1, pool + ld32s(column + 4 * X.C_NULL), ld32s(column + 4 * X.C_NULL_LEN))
         elif place == L.PLACE_ABSENT:
             size = ld32s(column + 4 * X.C_ABSENT_LEN)
             if size < 0:
                 return -1
             st8(p, tag)
-            p = put(p + 1, pool + ld32s(column + 4 * X.C_ABSENT), size)
+            p = put_short(p + 1, pool + ld32s(column + 4 * X.C_ABSENT), size)
         else:
             a, n = find(place, offsets, data, large, last, S)
             if n < 0:

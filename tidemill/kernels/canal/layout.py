@@ -80,8 +80,8 @@ class TextOp(enum.IntEnum):
 
 OP_UTF8, OP_LATIN, OP_YEAR4 = range(32, 35)
 
-# Words (int32) of a column, behind those of `templates.layout`. Prefix: the fields before the value. Suffix: those behind it. NULL and
-# absent: all behind the column's tag, length included.
+# Words (int32) of a column, behind those of `templates.layout`. Prefix: the fields before the value, and its tag. Suffix: those behind it.
+# NULL and absent: all behind the column's tag, length included.
 C_HIGHER, C_HIGHER_LEN = 12, 13  # the prefix for numbers that do not fit the signed Java type; of ENUM and SET C_MEMBERS, C_MEMBER_COUNT
 C_POWER = 14  # from 2 to this power on; 0: no number has another prefix
 C_EMPTY = 15  # 1: an empty value is written

@@ -67,12 +67,12 @@ class ColumnBytes:
     members: tuple[bytes, ...] = ()  # the elements of an ENUM or SET that are written by name
 
     def parts(self, cell: Cell) -> tuple[bytes, bytes]:
-        """What stands before and behind a value such as this."""
+        """What stands before and behind the length of a value such as this, and the value."""
         whole = self.make(cell)
         behind = pb.Column(mysql_type=whole.mysql_type)
         whole.ClearField("value")
         whole.ClearField("mysql_type")
-        return whole.SerializeToString(), behind.SerializeToString()
+        return whole.SerializeToString() + bytes([x.TAG_VALUE]), behind.SerializeToString()
 
     def all(self, cell: Cell) -> bytes:
         """The column with this value, length included."""

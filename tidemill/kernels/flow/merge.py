@@ -139,18 +139,29 @@ def is_null(bitmap, at):
 
 
 @jit
-def insert_head(sources, heads, live, j):
-    """Insert source j among the live ones, which are sorted by their next row."""
+def place_of(sources, heads, first, end, j):
+    """Return where source j belongs among heads first … end - 1, which are sorted by their next row: behind those that are equal."""
     s = sources + S_SIZE * j
     pos = ld64(s + 8 * S_POS)
+    while first < end:
+        middle = (first + end) >> 1
+        t = sources + S_SIZE * ld32(heads + 4 * middle)
+        if row_before(s, pos, t, ld64(t + 8 * S_POS)):
+            end = middle
+        else:
+            first = middle + 1
+    return first
+
+
+@jit
+def insert_head(sources, heads, live, j):
+    """Insert source j among the live ones."""
+    at = place_of(sources, heads, 0, live, j)
     i = live
-    while i > 0:
-        t = sources + S_SIZE * ld32(heads + 4 * (i - 1))
-        if not row_before(s, pos, t, ld64(t + 8 * S_POS)):
-            break
+    while i > at:
         st32(heads + 4 * i, ld32(heads + 4 * (i - 1)))
         i -= 1
-    st32(heads + 4 * i, j)
+    st32(heads + 4 * at, j)
 
 
 @entry(14)
@@ -282,16 +293,19 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
         if reason >= 0:
             st64(state + 8 * ST_REASON, reason)
             return n
-        for i in range(live - 1):
-            st32(heads + 4 * i, ld32(heads + 4 * (i + 1)))
-        live -= 1
-        if pos < end:
-            insert_head(sources, heads, live, j)
-            live += 1
-        elif ld64(s + 8 * S_MORE) != 0:
+        if pos >= end and ld64(s + 8 * S_MORE) != 0:
             st64(state + 8 * ST_REASON, _DRY)
             st64(state + 8 * ST_SOURCE, j)
             return n
+        moved = live - 1  # heads that come before source j now
+        if pos < end:
+            moved = place_of(sources, heads, 1, live, j) - 1
+        for i in range(moved):
+            st32(heads + 4 * i, ld32(heads + 4 * (i + 1)))
+        if pos < end:
+            st32(heads + 4 * moved, j)
+        else:
+            live -= 1
     st64(state + 8 * ST_REASON, _DONE)
     return n
 

@@ -46,7 +46,7 @@ class OpenRowEncoder(RowEncoder):
         self.options = options or EncodingOptions()
         self._fitter = Fitter(self.options, keep)
         self._mode = mode_bits(self.options)
-        self._plain = [OpenTable(p.schema, p.table, p.info, p.zone, self.options, p.json) for p in self.programs]
+        self._plain: dict[int, OpenTable] = {}  # of the tables that had rows for the reference
         self._tables = table_words(self.programs)
         self._constants = tables_of(self.programs)
         self._extra = self._handle_programs()
@@ -98,10 +98,16 @@ class OpenRowEncoder(RowEncoder):
         self._keys.grow(used_keys + k.KEY_ROOM + names + ready + 256, used_keys)
         self._values.grow(used_values + need, used_values)
 
+    def _reference(self, table: int) -> OpenTable:
+        if table not in self._plain:
+            p = self.programs[table]
+            self._plain[table] = OpenTable(p.schema, p.table, p.info, p.zone, self.options, p.json)
+        return self._plain[table]
+
     def _by_reference(self, rows: RowArray, at: int, outcome: Outcome) -> int:
         record = raw_record(rows, at)
         change = Change(record.key, record.value, record.old_value, record.start_ts, record.commit_ts)
-        key, value = self._fitter.event(self._plain[record.table], change)
+        key, value = self._fitter.event(self._reference(record.table), change)
         self.slow_rows += 1
         # numpy arrays, because even empty ones have an address
         ready_key, ready_value = np.frombuffer(key, np.uint8), np.frombuffer(value, np.uint8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,14 @@ class _Columns:
         self.slow_rows = 0
         self._slots = [list(slots) for slots in chosen]
         self._tables = table_words(self.programs)
-        self._extra = [self._words(program, slots) for program, slots in zip(self.programs, self._slots, strict=True)]
-        for words, extra in zip(self._tables, self._extra, strict=False):
-            words[T_EXTRA] = extra.ctypes.data
+        extra = [self._words(program, slots) for program, slots in zip(self.programs, self._slots, strict=True)]
+        self._extra = np.array([word for words in extra for word in words], np.int64)
+        if extra:
+            begins = np.cumsum([0, *(len(words) for words in extra[:-1])])
+            self._tables[:, T_EXTRA] = self._extra.ctypes.data + self._extra.itemsize * begins
         self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
 
-    def _words(self, program: TableProgram, slots: list[int]) -> npt.NDArray[np.int64]:
+    def _words(self, program: TableProgram, slots: list[int]) -> list[int]:
         words = [len(slots), hash_seed(program.schema, program.table)]
         for slot in slots:
             column = program.columns[slot]
@@ -43,7 +45,7 @@ class _Columns:
                 absent = -1
             fsp = min(max(column.decimal, 0), 6)
             words += [slot, program.ops[slot], fsp, crc_state(name), crc_of(name + NULL), absent, 0, 0]
-        return np.array(words, np.int64)
+        return words
 
     def _cells(self, record: RawRecord, value: bytes) -> list[tuple[ColumnInfo, Cell]]:
         """Return the chosen columns of one image by the reference. Raises MalformedRow naming the row."""
@@ -100,8 +102,7 @@ class KeyHash(_Columns):
         if columns is None:
             super().__init__(programs, [handle_slots(program) for program in programs])
             return
-        named: list[Callable[[str], int]] = [{c.name: slot for slot, c in enumerate(p.columns)}.__getitem__ for p in programs]
-        super().__init__(programs, [[slot(name) for name in names] for slot, names in zip(named, columns, strict=True)])
+        super().__init__(programs, [[p.slot_of_name[name] for name in names] for p, names in zip(programs, columns, strict=True)])
 
     def hash(self, rows: RowArray) -> npt.NDArray[np.uint32]:
         """Return the hash of each row's new image, or of a delete's old image. Raises MalformedRow."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 PAD = 64
 """Readable bytes after every block that kernels copy from in wide steps."""
 
+_equal: WeakValueDictionary[tuple[str, bytes], npt.NDArray[np.generic]] = WeakValueDictionary()
+"""Arrays that programs share, by type and content."""
 _MAX_COLUMN_ID = 32767
 _VALUE_ROOM = 128  # most bytes of a number or time
 _OPS: dict[int, ValueOp] = {
@@ -155,6 +158,11 @@ class TableProgram:
         """`schema.table`, for messages."""
         return f"{self.schema}.{self.table}"
 
+    @cached_property
+    def slot_of_name(self) -> dict[str, int]:
+        """The slot of each output column, by its name."""
+        return {column.name: slot for slot, column in enumerate(self.columns)}
+
     def absent_cell(self, column: ColumnInfo) -> Cell:
         """Return the cell of a column that a row does not have. Raises MalformedRow when its origin default cannot be read."""
         plain = missing_plain(column)
@@ -164,6 +172,10 @@ class TableProgram:
         """Keep an array for as long as the program; returns its address."""
         self._blocks.append(block)
         return block.ctypes.data
+
+    def keep_equal(self, block: npt.NDArray[np.generic]) -> int:
+        """Like `keep`, for an array that nobody changes: tables of the same columns share it, so that thousands fit the CPU's caches."""
+        return self.keep(_equal.setdefault((block.dtype.str, block.tobytes()), block))
 
     def _lay_out(self) -> None:
         words, info = self.words, self.info
@@ -182,7 +194,7 @@ class TableProgram:
         index = self.info.primary_index
         assert index is not None, "a common handle is a primary key"
         columns = self.info.index_columns(index)
-        self.words[T_HANDLE] = self.keep(np.array([value_op(c) for c in columns], np.uint8))
+        self.words[T_HANDLE] = self.keep_equal(np.array([value_op(c) for c in columns], np.uint8))
         self.words[T_HANDLE_COUNT] = len(columns)
         return {c.id: i for i, (part, c) in enumerate(zip(index.columns, columns, strict=True)) if part.length < 0}
 
@@ -197,9 +209,9 @@ class TableProgram:
                 template[slot] = PLACE_FOUND - in_key[column]
         if self.info.pk_column is not None and self.info.pk_column.id in self.slots:
             template[self.slots[self.info.pk_column.id]] = PLACE_FOUND
-        words[T_SLOT_OF], words[T_MAX_ID], words[T_SLOTS] = self.keep(slot_of), len(slot_of) - 1, len(self.slots)
-        words[T_TEMPLATE] = self.keep(template)
-        words[T_KIND] = self.keep(np.array([*self.ops, *[0] * PAD], np.uint8))
+        words[T_SLOT_OF], words[T_MAX_ID], words[T_SLOTS] = self.keep_equal(slot_of), len(slot_of) - 1, len(self.slots)
+        words[T_TEMPLATE] = self.keep_equal(template)
+        words[T_KIND] = self.keep_equal(np.array([*self.ops, *[0] * PAD], np.uint8))
         cache = np.zeros(CACHE_PLACES + 4 * len(self.slots) + HEADER_CACHED + 3 * PAD, np.uint8)
         cache[:8] = 255  # no header is remembered
         words[T_CACHE] = self.keep(cache)
@@ -232,4 +244,4 @@ class TableProgram:
             rows.append([self.slots[column.id], op, fsp, *texts, 0, 0, 0, 0, 0])
             fixed += len(head) + len(end) + _VALUE_ROOM + max(absent[1], 0)
         program = np.array(rows, np.int32).reshape(-1, COLUMN_WORDS)
-        return self.keep(program), len(rows), self.keep(pool.array()), fixed
+        return self.keep_equal(program), len(rows), self.keep_equal(pool.array()), fixed

@@ -34,6 +34,7 @@ from tidemill.kernels.rows import layout as L
 from tidemill.kernels.templates import layout as X
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.connect import w_connect
+from tidemill.kernels.write.documents import w_json_text
 from tidemill.kernels.write.numbers import (
     HIDDEN32,
     HIDDEN64,
@@ -160,24 +161,6 @@ def w_csv(p, s, n, st, S):
 def hex_digit(c):
     """Return the value of a lower-case hex digit."""
     return c - 48 if c < 58 else c - 87
-
-
-@jit
-def unescape(s, end):
-    """Undo one level of JSON escapes in place. Returns the new end. Knows the escapes that `w_json` writes on the outer level."""
-    p = s
-    while s < end:
-        c = ld8(s)
-        if c == BACKSLASH:
-            c = ld8(s + 1)
-            if c == 117:  # \u00NN
-                c = hex_digit(ld8(s + 4)) << 4 | hex_digit(ld8(s + 5))
-                s += 4
-            s += 1
-        st8(p, c)
-        p += 1
-        s += 1
-    return p
 
 
 mask_backslash = byte_mask("mask_backslash", b"\\")
@@ -346,9 +329,7 @@ def w_text_value(T, p, column, pool, a, n, zone, st, S):
     elif op == L.OP_VECTOR:
         end = w_vector(T, q, a, n, S)
     elif op == X.OP_CSV_DOCUMENT:
-        end = w_json(T, q, a, n, S)
-        if end >= 0:
-            end = unescape(q, end)
+        end = w_json_text(T, q, a, n, S)
     else:
         end = w_plain(T, q, op, ld32s(column + 4 * X.C_FSP), a, n, zone)
     if q == p or end < 0:

@@ -23,7 +23,7 @@ from tidemill import statefile
 from tidemill.errors import SinkUnavailable
 from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
 from tidemill.sinks.owner import NOTE
-from tidemill.sinks.parts import file_errors, is_over, new_writer_id
+from tidemill.sinks.parts import append_to, file_errors, is_over, new_writer_id
 from tidemill.sinks.storage.paths import FOLDER, inside
 from tidemill.sinks.storage.store import Store
 from tidemill.statefile import Fields
@@ -122,12 +122,12 @@ class PartFiles:
         if part is None:
             number = len(self._open) + len(self._full)
             name = f"{self._item}.{self._round}.{number}.{self._writer_id}.part"
-            part, mode = Part(*target, date, f"{self._folder}/{name}", 0), "xb"
+            part, fresh = Part(*target, date, f"{self._folder}/{name}", 0), True
         else:
-            head, mode = b"", "ab"
-        with file_errors("writing a part", self._path(part)), self._path(part).open(mode) as file:
-            file.write(head)
-            file.write(data)
+            head, fresh = b"", False
+        path = self._path(part)
+        with file_errors("writing a part", path):
+            append_to(path, head, data, fresh=fresh)
         part = Part(part.topic, part.partition, part.date, part.file, part.bytes + len(head) + len(data))
         if part.bytes >= self._size:
             self._open.pop(place, None)

@@ -86,7 +86,7 @@ class Compiled:
         self.tables = TableMap()
         self._rules = np.zeros((16, f.RULE_WORDS), np.int64)
         self._used: list[_Used] = []
-        self._numbers: dict[tuple[int, int | None], int] = {}  # of tables in use, by logical id and the partition apart
+        self._numbers: dict[tuple[int, int | None], int] = {}  # of tables in use, by the object's identity and the partition apart
         self._made: _Kernels | None = None
         self._skipper = Skipper(pack.output.skip_rows)
         self._corrupted: tuple[int, tuple[str, ...]] = 0, ()
@@ -123,7 +123,7 @@ class Compiled:
             raise ConfigError(table.fault)
         if table is not None:
             apart = table_id if table.rule.mode is DispatchMode.PHYSICAL else None
-            number = self._numbers.get((table.version.table_id, apart))
+            number = self._numbers.get((id(table), apart))
             self.tables.set(table_id, self._use(table, apart) if number is None else number)
         elif self.pack.knows(table_id):
             self.tables.set(table_id, f.DROP)
@@ -146,7 +146,7 @@ class Compiled:
             fixed = base + (table.version.physical_ids.index(apart) if parts > 1 else 0)
         self._rules[number, :5] = used.mode, base, parts, fixed if used.mode is Mode.FIXED else -1, bool(used.split_slots)
         self._used.append(used)
-        self._numbers[table.version.table_id, apart] = number
+        self._numbers[id(table), apart] = number
         self._slow_before, self._replaced, self._made = self.slow_rows, self._made or self._replaced, None
         return number
 

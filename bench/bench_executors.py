@@ -71,9 +71,10 @@ def spent(log: Path, targets: int, executors: int) -> tuple[float, float, int]:
 def curve(log: Path, name: str, targets: int) -> None:
     """Print and note what each number of executors makes of a log."""
     spent(log, targets, 1)  # builds what tasks keep of a table
-    alone = spent(log, targets, 1)[0]
+    alone = 0.0
     for executors in EXECUTORS:
         last, work, items = spent(log, targets, executors)
+        alone = alone or last
         speed_up, imbalance = alone / last, last * executors / work
         print(
             f"{name:44} {executors} executors: {speed_up:5.2f} times one, {items:3} items, imbalance {imbalance:.2f}, "

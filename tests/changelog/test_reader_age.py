@@ -14,7 +14,7 @@ from tidemill.changelog.storage.open import LocalStorage
 from tidemill.errors import LogCorrupt
 
 STEP = AHEAD // 4
-"""Of time, in one segment: the names of a little more than a day count."""
+"""Of time, in one segment: a wanted interval, and four beyond it, are taken in."""
 
 
 class CountingStorage(LocalStorage):

@@ -28,8 +28,8 @@ __all__ = ["LogReader", "log_exists", "open_segment"]
 FRESH_SECONDS = 30.0
 """Seconds for which a listing may be used for planning. Compaction leaves replaced files for much longer."""
 
-AHEAD = 86_400_000 << LOGICAL_BITS
-"""How far beyond a wanted interval names count: a day. Of an old log a reader knows what it needs, and lists again for each day of it."""
+AHEAD = 21_600_000 << LOGICAL_BITS
+"""How far beyond a wanted interval names count: six hours. Of an old log a reader knows what it needs; a catch-up lists it that often."""
 
 LOOKS = 3
 """How often a hole or an overlap must be seen before it counts as real."""

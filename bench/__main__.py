@@ -2,7 +2,8 @@
 
 Each is a process of its own. Corpora are read from --corpus (narrow.parquet, …) or made, of the same shape. --quick takes a tenth of the
 rows. The page has each stage beside the machine's own limit of the same run, curves of growth, and, with --before FILE (the figures of an
-earlier run), what changed. RESULTS.md says what was seen, how, and on what.
+earlier run), what changed. --of makes the page of figures that runs have left, --plots writes its curves as files too. RESULTS.md says what
+was seen, how, and on what.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.report.figures import MEMORY, PLACE, NotFigures, read
-from bench.report.page import Run, page
+from bench.report.figures import MEMORY, PLACE, Figure, NotFigures, read
+from bench.report.page import Run, curves, page
 
 PAGE = Path("bench-page.html")
 
@@ -68,7 +69,8 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_start", *(["--seconds", "20", "--settled", "10"] if quick else [])],
         ["bench.bench_end_to_end", "catch-up", "--rows", rows],
         *([["bench.bench_end_to_end", "catch-up", "--rows", rows, *memory]] if memory else []),
-        ["bench.bench_end_to_end", "live", "--seconds", "20" if quick else "60"],
+        ["bench.bench_end_to_end", "live", "--resolved", "0.2", "--seconds", "20" if quick else "60"],
+        ["bench.bench_soak", *(["--minutes", "0.5", "--every", "5"] if quick else [])],
     ]
 
 
@@ -100,11 +102,16 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="of benchmarks: encode, capture, growth, …")
     parser.add_argument("--page", type=Path, default=PAGE, help=f"where the page goes ({PAGE}); its figures go beside it, as .jsonl")
     parser.add_argument("--before", type=Path, help="figures of an earlier run")
+    parser.add_argument("--of", type=Path, nargs="+", metavar="FILE", help="run nothing: the page of figures that were taken before")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="each curve as an SVG file too")
     args = parser.parse_args()
     try:
         before = read(args.before) if args.before else []
+        taken = [figure for file in args.of or () for figure in read(file)]
     except (NotFigures, OSError) as e:
         parser.error(str(e))
+    if args.of:
+        return show(Run(taken, [f"Figures of {', '.join(file.name for file in args.of)}"]), before, args.page, args.plots)
     chosen = [line for line in commands(args.quick, args.corpus) if not args.only or line[0].removeprefix("bench.bench_") in args.only]
     if not chosen:
         parser.error(f"no benchmark is called {' or '.join(args.only)}")
@@ -112,9 +119,19 @@ def main() -> int:
     figures.write_text("", encoding="utf-8")
     print(*lines, sep="\n", flush=True)
     failed = list(run(chosen, figures))
-    args.page.write_text(page(Run(read(figures), lines, failed), before), encoding="utf-8")
-    print(f"\n{args.page} is the page; its figures are in {figures}")
-    return len(failed)
+    print(f"\nthe figures are in {figures}")
+    return show(Run(read(figures), lines, failed), before, args.page, args.plots)
+
+
+def show(seen: Run, before: Sequence[Figure], place: Path, plots: Path | None) -> int:
+    """Write the page, and the curves if wanted. Returns how many benchmarks failed."""
+    place.write_text(page(seen, before), encoding="utf-8")
+    for name, svg in curves(seen.figures).items() if plots else ():
+        assert plots is not None
+        plots.mkdir(parents=True, exist_ok=True)
+        (plots / f"{name}.svg").write_text(svg + "\n", encoding="utf-8")
+    print(f"{place} is the page")
+    return len(seen.failed)
 
 
 if __name__ == "__main__":

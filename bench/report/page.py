@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -43,10 +44,24 @@ def page(run: Run, before: Sequence[Figure] = ()) -> str:
         parts += [f"<h2>{escape(stage)}</h2>", _table(rows, old), *(_figure(svg) for svg in _bars(rows))]
     if points:
         parts.append("<h2>Growth</h2>")
-    for axis, figures in groupby(sorted(points, key=lambda f: (f.axis, f.unit)), key=lambda f: (f.axis, f.unit)):
-        rows = list(figures)
-        parts += [f"<h3>{escape(axis[0])}</h3>", _points(rows, old), _figure(curve(rows))]
+    for rows in _by_axis(points):
+        parts += [f"<h3>{escape(rows[0].axis)}</h3>", _points(rows, old), _figure(curve(rows))]
     return "\n".join([*parts, "</body></html>", ""])
+
+
+def curves(figures: Sequence[Figure]) -> dict[str, str]:
+    """Return an SVG element for each axis and unit that figures have, by a name for a file."""
+    return {slug(f"{rows[0].axis}, {rows[0].unit}"): curve(rows) for rows in _by_axis([f for f in figures if f.axis])}
+
+
+def slug(text: str) -> str:
+    """Return a text as a file's name: words with hyphens between."""
+    return "-".join(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def _by_axis(points: Sequence[Figure]) -> list[list[Figure]]:
+    ordered = sorted(points, key=lambda f: (f.axis, f.unit))
+    return [list(group) for _, group in groupby(ordered, key=lambda f: (f.axis, f.unit))]
 
 
 def _head(run: Run) -> list[str]:

@@ -36,14 +36,15 @@ def bars(figures: Sequence[Figure]) -> str:
 
 
 def curve(points: Sequence[Figure]) -> str:
-    """A line for each name, over one axis that grows by factors. Returns an SVG element."""
+    """A line for each name, over one axis: one that grows by factors, or one that begins at 0. Returns an SVG element."""
     with rc_context(SETTINGS):
         canvas = Canvas(figsize=(WIDTH_IN, 3.2), layout="constrained")
         axes = canvas.subplots()
         for name, own in groupby(sorted(points, key=lambda f: (f.name, f.at)), key=lambda f: f.name):
             line = list(own)
             axes.plot([point.at for point in line], [point.value for point in line], marker="o", markersize=4, label=name)
-        axes.set_xscale("log")
+        if min(point.at for point in points) > 0:
+            axes.set_xscale("log")
         axes.set_ylim(bottom=0)
         axes.set_xlabel(points[0].axis)
         axes.set_ylabel(points[0].unit)

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.__main__ import commands
+from bench.__main__ import commands, main
 from bench.report.figures import PLACE, Figure, Limit, NotFigures, note, read
-from bench.report.page import Run, number, page
+from bench.report.page import Run, curves, number, page
 from bench.report.plots import bars, curve
 
 SLOW = Figure("Capture", "narrow <64>", 2.5, "CPU s", Limit("loopback socket", 0.5), aim=0.8)
@@ -60,6 +60,29 @@ def test_the_page_has_each_figure_beside_its_limit_its_aim_and_the_run_before() 
     assert "These did not end well: python -m bench.bench_x" in text
     assert "gone" not in text
     assert text.count("<svg") == 2  # the bar with a limit, and the curve; one figure alone needs no plot
+
+
+def test_each_axis_has_a_curve_of_its_own() -> None:
+    more = [Figure("Memory", "all", 500.0, "MiB", axis="minutes", at=1), Figure("Growth", "64 tables", 90.0, "ns", axis="rows", at=1e5)]
+    found = curves([SLOW, *POINTS, *more])
+    assert list(found) == ["minutes-mib", "rows-ns"]
+    shown = "".join(ElementTree.fromstring(found["rows-ns"]).itertext())
+    assert "8 tables" in shown
+    assert "64 tables" in shown
+
+
+def test_a_page_is_made_of_figures_that_were_taken_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, figures in (("one", [SLOW, FAST]), ("two", POINTS)):
+        monkeypatch.setenv(PLACE, str(tmp_path / f"{name}.jsonl"))
+        for figure in figures:
+            note(figure)
+    files = [str(tmp_path / "one.jsonl"), str(tmp_path / "two.jsonl")]
+    monkeypatch.setattr("sys.argv", ["bench", "--of", *files, "--page", str(tmp_path / "page.html"), "--plots", str(tmp_path / "plots")])
+    assert main() == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "narrow &lt;64&gt;" in text
+    assert "Figures of one.jsonl, two.jsonl" in text
+    assert [file.name for file in (tmp_path / "plots").iterdir()] == ["rows-ns.svg"]
 
 
 def test_plots_are_xml_that_names_what_it_shows() -> None:

@@ -28,6 +28,7 @@ from tidemill.binlog.rows import Cells
 from tidemill.binlog.source.capture import BinlogCapture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.feed import http2
+from tidemill.capture.tikv.receive import memory
 from tidemill.changelog.history import load_history
 from tidemill.changelog.log_format import Source
 from tidemill.changelog.reader import LogReader
@@ -121,6 +122,7 @@ def test_two_pumps_make_one_log_and_a_restart_goes_on_at_its_end(tmp_path: Path)
 
 def test_a_large_transaction_that_finds_a_full_disk_is_pulled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http2, "OUT", 64 << 10)
+    monkeypatch.setattr(memory, "BUFFER", 64 << 10)
     monkeypatch.setattr(spill, "LEAST", 128 << 10)
     monkeypatch.setattr(batching, "LARGE_BYTES", 128 << 10)
     monkeypatch.setattr(batching, "PIECE_ROWS", 1000)

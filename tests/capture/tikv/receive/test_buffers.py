@@ -130,6 +130,23 @@ def test_so_many_free_buffers_are_kept() -> None:
     assert not is_free(buffers, taken[0])
 
 
+def test_what_stays_free_goes_back_to_the_system() -> None:
+    """As much as was free all the time between two looks; what was used in between is kept."""
+    buffers = Buffers(most=10 * BUFFER)
+    taken = [buffers.take(BUFFER) for _ in range(8)]
+    for one in taken:
+        buffers.give(one)
+    buffers.trim()
+    used = [buffers.take(BUFFER) for _ in range(3)]
+    for one in used:
+        buffers.give(one)
+    buffers.trim()
+    assert buffers.free_bytes == 3 * BUFFER
+    kept = [buffers.take(BUFFER) for _ in range(4)]
+    assert {one.ctypes.data for one in kept[:3]} == {one.ctypes.data for one in used}
+    assert buffers.free_bytes == 0
+
+
 @pytest.mark.parametrize("is_looked_at", [False, True])
 def test_records_that_become_more_keep_what_they_are(is_looked_at: bool) -> None:
     """A view that somebody still has sees the old ones."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import sleep
 
 from tidemill.capture.tikv.receive.decode import MAX_BATCH, Packed
-from tidemill.capture.tikv.receive.memory import Buffers
+from tidemill.capture.tikv.receive.memory import KEEP_BUFFERS, Buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,11 @@ Message = bytes | Packed
 class Inbox:
     """One thread puts, one takes."""
 
-    def __init__(self, high: int = 64 << 20) -> None:
+    def __init__(self, high: int = 64 << 20, keep: int = KEEP_BUFFERS) -> None:
+        """`high`: bytes that are enough for now. `keep`: bytes of free buffers to be kept for reuse."""
         self.high, self.low = high, high // 2
         self.bytes = 0
-        self.buffers = Buffers()
+        self.buffers = Buffers(keep)
         """Memory of the messages; all streams share it."""
         self._queue: deque[tuple[int, Message | EndOfStream]] = deque()
         self._some = threading.Event()

@@ -39,6 +39,8 @@ from tidemill.process import threads
 LATE_JOIN = 65536
 NOBODY = -1
 """The sub-range of a subscription that was replaced or dropped."""
+TRIM_S = 10.0
+"""After so many seconds without use free memory goes back to the system."""
 QUIET_S = 1.0
 """How often an ingest thread to which nothing comes looks around."""
 
@@ -165,7 +167,8 @@ class Receiver:
         segment that reaches that ts. `retry` is told of seals that wait for storage. `traced` makes traces of seals."""
         self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) already recorded
         self.options = options or Options()
-        self.inbox = Inbox(self.options.inbox)
+        self.inbox = Inbox(self.options.inbox, keep=self.options.memory // 4)
+        self._next_trim = 0.0
         self.crowded = False
         """Memory is short: no scan should begin if it can wait. Set by the ingest thread, read by others."""
         self._evacuate_at = 0
@@ -512,6 +515,9 @@ class Receiver:
         if not self.prewrites.busy:  # late COMMITs name subscriptions, so their ids must not be reused
             matcher.sweep()
         self._weigh()
+        if self.workers.now() >= self._next_trim:
+            self._next_trim = self.workers.now() + TRIM_S
+            self.inbox.buffers.trim()
 
     def _finish_seals(self, wait: bool = False) -> None:
         if wait:

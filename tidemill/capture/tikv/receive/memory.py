@@ -18,7 +18,7 @@ import numpy as np
 SLAB = 16 << 20
 KEEP = 2  # free slabs kept for reuse
 BUFFER = 1 << 20
-KEEP_BUFFERS = 128 << 20  # bytes of free buffers kept for reuse
+KEEP_BUFFERS = 64 << 20  # bytes of free buffers kept for reuse, where nothing else is said
 Array = np.ndarray[Any, Any]
 
 
@@ -53,7 +53,7 @@ class Buffers:
         """`most`: bytes kept for reuse."""
         self._most = most
         self._free: dict[int, deque[Array]] = {}
-        self._bytes = 0  # of those that are free
+        self._bytes = self._unused = 0  # of those that are free; the least of it since the last `trim`
         self._lock = threading.Lock()
 
     def take(self, size: int) -> Array:
@@ -62,8 +62,24 @@ class Buffers:
         with self._lock:
             if free := self._free.get(size):
                 self._bytes -= size
+                self._unused = min(self._unused, self._bytes)
                 return free.pop()  # the last one that was used: the likeliest to be in a cache
         return fresh(size)
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that are kept for reuse."""
+        return self._bytes
+
+    def trim(self) -> None:
+        """Return memory to the system: as much as was free all the time since the last call."""
+        with self._lock:
+            for size, free in self._free.items():
+                while free and size <= self._unused:
+                    free.popleft()
+                    self._bytes -= size
+                    self._unused -= size
+            self._unused = self._bytes
 
     def give(self, buffer: Array) -> None:
         """Take back what `take` returned."""

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench proto wheel lower-ends dashboards page deploy clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -99,6 +99,12 @@ quick: lint types
 
 bench: setup
 	$(PYTHON) -m bench
+
+# That the benchmarks and their page run, with few rows: no figure is judged
+bench-quick: setup
+	@mkdir -p .tidemill
+	$(PYTHON) -m bench --quick --only encode capture growth start end_to_end --page .tidemill/bench-page.html > .tidemill/bench-quick.log 2>&1 \
+		|| { tail -40 .tidemill/bench-quick.log; exit 1; }
 
 proto: setup
 	$(PYTHON) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. tidemill/wire/*.proto

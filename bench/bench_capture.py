@@ -196,7 +196,7 @@ class Script:
 
     @classmethod
     def write(cls, path: Path, corpus: Corpus, shape: Shape, rows: int) -> Script:
-        """Rows of a shape, behind a quarter as many to warm up with. A scan has one resolved ts, so there is no pause in it."""
+        """A quarter of `rows` to warm up with, then `rows` of them. A scan has only one resolved ts, so it has no warm-up and no pause."""
         warm = rows // 4 if shape.size else 0
         pause_at = warm_ts = last_ts = told = 0
         with path.open("wb") as out:
@@ -333,7 +333,7 @@ def resident(what: str) -> int:
 
 
 async def receive(port: int, log: Path, script: Script, go_on: Callable[[], None], transport: str) -> Result:
-    """Receive and seal all. The clock starts when what comes before the pause is sealed; then `go_on` is called."""
+    """Receive and seal all messages. When the warm-up is sealed, start the clock and call `go_on`, which ends the store's pause."""
     import tidemill.capture.tikv.feed.http2  # noqa: F401  (kernels load before the clock starts)
     from tidemill.capture.tikv.client.channels import Channels
     from tidemill.capture.tikv.feed.base import Method, Transport

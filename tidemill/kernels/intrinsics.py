@@ -284,6 +284,16 @@ def page_safe(address, size):
 
 
 @jit
+def readable(address, rest, width, scratch):
+    """Return where `width` bytes can be read that begin with the `rest` from here: here, or at `scratch`, to which they are copied if there
+    are fewer and a load of `width` bytes could touch the next page."""
+    if rest < width and not page_safe(address, width):
+        memcpy(scratch, address, rest)
+        return scratch
+    return address
+
+
+@jit
 def put(target, source, size):
     """Copy in steps of 32 bytes; may read and write up to 31 bytes past the end. Returns the end."""
     done = 0

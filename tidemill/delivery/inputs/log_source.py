@@ -44,8 +44,8 @@ KEPT_HISTORY = 6 * MAX_INTERVAL
 def count_rows(paths: Iterable[str], from_ts: int, to_ts: int) -> int:
     """About how many rows of (from_ts, to_ts] the files have; 0 only if there is none.
 
-    Batches that have rows outside too count by their share of time, without being read. If there are no others, and in files that do not
-    tell, rows are counted.
+    A batch that reaches beyond the interval counts by its share of time and is not read. Only where no batch lies inside as a whole, or a
+    file does not tell its batches' times, are batches read and their rows counted.
     """
     files = [(path, open_segment(path)) for path in paths]
     for path, file in files:

@@ -74,8 +74,6 @@ class LimitedEncoder:
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
         """See `ReportsCorruption`; none if the encoder checks no checksums."""
-        if not self._reporting:
-            return 0, ()
         found = [encoder.take_corrupted() for encoder in self._reporting]
         return sum(count for count, _ in found), tuple(name for _, names in found for name in names)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from tidemill.kernels.intrinsics import I64, byte_mask, copy32, ctz, jit, ld8, memcpy, st8, st16
+from tidemill.kernels.intrinsics import I64, byte_mask, copy32, ctz, jit, ld8, readable, st8, st16
 from tidemill.kernels.write.text import rune_len
 
 REPLACEMENT = int.from_bytes("�".encode(), "little")
@@ -51,14 +51,9 @@ def is_utf8(s, n, S):
     due = 0  # a bit for each byte of the next block that has to continue a rune
     i = 0
     while i < n:
-        a = s + i
         rest = n - i
-        keep = -1
-        if rest <= 32:
-            keep = (1 << rest) - 1
-            if (a & 4095) > 4096 - 33:
-                memcpy(S, a, rest)  # a load of 33 bytes could touch the next page
-                a = S
+        a = readable(s + i, rest, 33, S)
+        keep = (1 << rest) - 1 if rest <= 32 else -1
         lead = from_c0(a) & keep
         due |= lead << 1 | (from_e0(a) & keep) << 2 | (from_f0(a) & keep) << 3
         high = mask_high(a) & keep
@@ -73,11 +68,8 @@ def w_repaired(p, s, n, S):
     """Text as it is, but each byte that is not UTF-8 becomes U+FFFD. Blocks of 32 bytes are copied while they are ASCII."""
     i = 0
     while i < n:
-        a = s + i
         rest = n - i
-        if rest < 32 and (a & 4095) > 4064:
-            memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
-            a = S
+        a = readable(s + i, rest, 32, S)
         found = mask_high(a)
         copy32(p, a)
         if rest < 32:
@@ -112,17 +104,10 @@ def w_utf8(p, s, n, S):
     high = 0
     i = 0
     while i < n:
-        a = s + i
         rest = n - i
-        if rest < 32:
-            if (a & 4095) > 4096 - 32:
-                memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
-                a = S
-            copy32(p + i, a)
-            high |= mask_high(a) & (1 << rest) - 1
-            break
+        a = readable(s + i, rest, 32, S)
         copy32(p + i, a)
-        high |= mask_high(a)
+        high |= mask_high(a) & ((1 << rest) - 1 if rest < 32 else -1)
         i += 32
     if high == 0 or is_utf8(s, n, S):
         return p + n
@@ -134,11 +119,8 @@ def w_latin(p, s, n, S):
     """Each byte as the character of its number, in UTF-8: those from 128 on take two bytes."""
     i = 0
     while i < n:
-        a = s + i
         rest = n - i
-        if rest < 32 and (a & 4095) > 4064:
-            memcpy(S, a, rest)
-            a = S
+        a = readable(s + i, rest, 32, S)
         found = mask_high(a)
         if rest < 32:
             found &= (1 << rest) - 1

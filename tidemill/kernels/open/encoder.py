@@ -46,7 +46,7 @@ class OpenRowEncoder(RowEncoder):
         self.options = options or EncodingOptions()
         self._fitter = Fitter(self.options, keep)
         self._mode = mode_bits(self.options)
-        self._plain: dict[int, OpenTable] = {}  # of the tables that had rows for the reference
+        self._plain: dict[int, OpenTable] = {}  # of tables with rows that the kernel leaves to it
         self._tables = table_words(self.programs)
         self._constants = tables_of(self.programs)
         self._extra = self._handle_programs()

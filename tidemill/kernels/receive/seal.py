@@ -45,8 +45,8 @@ from tidemill.kernels.receive.text import ALL, U0, compare, equal
 use_cache()
 
 SIGN = np.uint64(1 << 63)
-DIGIT_BITS = 11
-DIGITS = 1 << DIGIT_BITS
+BITS, FEW_BITS = 11, 8  # of a pass over all rows, over those of one commit_ts
+DIGITS = 1 << BITS
 
 
 @entry(4)
@@ -66,56 +66,9 @@ def split(rows, n, limit, out):
 
 
 @jit
-def radix(keys, a, b, lo, hi, bits, hist):
-    """Sort idx a[lo:hi] stably by keys[idx]; b is scratch. The result is in a. Digits that all keys share are skipped."""
-    k0 = ldu64(keys + 8 * ld32s(a + 4 * lo))
-    diff = U0
-    prev = k0
-    is_sorted = True
-    for i in range(lo, hi):
-        k = ldu64(keys + 8 * ld32s(a + 4 * i))
-        diff |= k ^ k0
-        if k < prev:
-            is_sorted = False
-        prev = k
-    if is_sorted:
-        return
-    size = 1 << bits
-    low = as_u(size - 1)
-    shift = 0
-    src = a
-    dst = b
-    while shift < 64:
-        sh = as_u(shift)
-        if (diff >> sh) & low != U0:
-            for d in range(size):
-                st32(hist + 4 * d, 0)
-            for i in range(lo, hi):
-                d = as_i((ldu64(keys + 8 * ld32s(src + 4 * i)) >> sh) & low)
-                st32(hist + 4 * d, ld32s(hist + 4 * d) + 1)
-            s = lo
-            for d in range(size):
-                c = ld32s(hist + 4 * d)
-                st32(hist + 4 * d, s)
-                s += c
-            for i in range(lo, hi):
-                j = ld32s(src + 4 * i)
-                d = as_i((ldu64(keys + 8 * j) >> sh) & low)
-                at = ld32s(hist + 4 * d)
-                st32(hist + 4 * d, at + 1)
-                st32(dst + 4 * at, j)
-            t = src
-            src = dst
-            dst = t
-        shift += bits
-    if src != a:
-        memcpy(a + 4 * lo, b + 4 * lo, 4 * (hi - lo))
-
-
-@jit
-def by_commit_ts(keys, idx, keys2, idx2, n, hist):
-    """Sort n pairs (key, index) stably by key; keys2 and idx2 are scratch. Keys move together with their indexes, so every pass reads what
-    lies next to each other. Bits that all keys share are skipped."""
+def radix(keys, idx, keys2, idx2, n, bits, hist):
+    """Sort n pairs (key, index) stably by key, `bits` a pass; keys2 and idx2 are scratch. Keys move together with their indexes, so every
+    pass reads what lies next to each other. Bits that all keys share are skipped."""
     k0 = ldu64(keys)
     diff = U0
     prev = k0
@@ -128,18 +81,19 @@ def by_commit_ts(keys, idx, keys2, idx2, n, hist):
         prev = k
     if is_sorted:
         return
-    low = as_u(DIGITS - 1)
+    digits = 1 << bits
+    low = as_u(digits - 1)
     from_keys, from_idx, to_keys, to_idx = keys, idx, keys2, idx2
     shift = ctz(diff)
     while shift < 64:
         sh = as_u(shift)
-        for d in range(DIGITS):
+        for d in range(digits):
             st32(hist + 4 * d, 0)
         for i in range(n):
             at = hist + 4 * as_i((ldu64(from_keys + 8 * i) >> sh) & low)
             st32(at, ld32s(at) + 1)
         s = 0
-        for d in range(DIGITS):
+        for d in range(digits):
             c = ld32s(hist + 4 * d)
             st32(hist + 4 * d, s)
             s += c
@@ -151,7 +105,7 @@ def by_commit_ts(keys, idx, keys2, idx2, n, hist):
             st64(to_keys + 8 * place, k)
             st32(to_idx + 4 * place, ld32s(from_idx + 4 * i))
         from_keys, from_idx, to_keys, to_idx = to_keys, to_idx, from_keys, from_idx
-        shift += DIGIT_BITS
+        shift += bits
         if shift < 64:
             shift += ctz(diff >> as_u(shift))
     if from_keys != keys:
@@ -195,7 +149,7 @@ def ask_ahead(rows, idx, times, i, n):
 
 @entry(8)
 def order(rows, n, times, idx, keys, idx2, hist, stack):
-    """Set idx to the permutation of n ROWs by (commit_ts, start_ts, key). times, keys: n words each; hist: DIGITS int32; stack: n // 8 + 16
+    """Set idx to the permutation of n ROWs by (commit_ts, start_ts, key). times: n words; keys: 2 n; hist: DIGITS int32; stack: n // 8 + 16
     words. Small groups of one commit_ts are sorted by insertion. Larger ones are sorted level by level: start_ts, then seven key bytes
     after the prefix that the group shares, and so on."""
     if n == 0:
@@ -203,7 +157,7 @@ def order(rows, n, times, idx, keys, idx2, hist, stack):
     for i in range(n):
         st64(times + 8 * i, ld64(rows + 64 * i + R_COMMIT))
         st32(idx + 4 * i, i)
-    by_commit_ts(times, idx, keys, idx2, n, hist)
+    radix(times, idx, keys, idx2, n, BITS, hist)
     lo = 0
     while lo < n:
         c = ld64(times + 8 * lo)
@@ -225,8 +179,7 @@ def order(rows, n, times, idx, keys, idx2, hist, stack):
                 level = ld64(stack + 24 * top + 16)
                 if level == 0:
                     for i in range(a, b):
-                        j = ld32s(idx + 4 * i)
-                        st64(keys + 8 * j, ld64(rows + 64 * j + R_START))
+                        st64(keys + 8 * i, ld64(rows + 64 * ld32s(idx + 4 * i) + R_START))
                 else:
                     f = rows + 64 * ld32s(idx + 4 * a)
                     fk = ld64(f + R_KEY)
@@ -252,20 +205,19 @@ def order(rows, n, times, idx, keys, idx2, hist, stack):
                     if shared == longest:
                         continue  # all have the same key
                     for i in range(a, b):
-                        j = ld32s(idx + 4 * i)
-                        r = rows + 64 * j
+                        r = rows + 64 * ld32s(idx + 4 * i)
                         left = ld32s(r + R_KEYLEN) - shared
                         # seven bytes, then their number (so "ab" sorts before "ab\0")
                         w = U0
                         if left > 0:
                             w = bswap64(ldu64(ld64(r + R_KEY) + shared)) & (ALL << as_u(64 - 8 * (left if left < 7 else 7)))
-                        st64(keys + 8 * j, w | as_u(left if left < 8 else 8))
-                radix(keys, idx, idx2, a, b, 8, hist)
+                        st64(keys + 8 * i, w | as_u(left if left < 8 else 8))
+                radix(keys + 8 * a, idx + 4 * a, keys + 8 * n, idx2, b - a, FEW_BITS, hist)
                 i = a
                 while i < b:
-                    k = ldu64(keys + 8 * ld32s(idx + 4 * i))
+                    k = ldu64(keys + 8 * i)
                     m = i + 1
-                    while m < b and ldu64(keys + 8 * ld32s(idx + 4 * m)) == k:
+                    while m < b and ldu64(keys + 8 * m) == k:
                         m += 1
                     if m - i > 24:
                         st64(stack + 24 * top, i)

@@ -21,9 +21,8 @@ from tidemill.kernels.intrinsics import (
     ld32s,
     ld64,
     ldu64,
-    memcpy,
-    page_safe,
     put,
+    readable,
     same_bytes,
     spliced,
     st8,
@@ -67,11 +66,8 @@ def w_latin(T, p, s, n, S):
     """
     i = 0
     while i < n:
-        a = s + i
         rest = n - i
-        if rest < 32 and not page_safe(a, 32):
-            memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
-            a = S
+        a = readable(s + i, rest, 32, S)
         found = mask_html(a)
         if rest < 32:
             found &= (1 << rest) - 1
@@ -103,11 +99,8 @@ def w_doubled(p, s, n, quote, S):
     pattern = np.uint64(quote) * ONES
     i = 0
     while i < n:
-        a = s + i
         rest = n - i
-        if rest < 8 and not page_safe(a, 8):
-            memcpy(S, a, rest)
-            a = S
+        a = readable(s + i, rest, 8, S)
         word = ldu64(a)
         st64(p, word)
         x = word ^ pattern

@@ -15,8 +15,7 @@ from tidemill.kernels.intrinsics import (
     ld16,
     ld32,
     ld64,
-    memcpy,
-    page_safe,
+    readable,
     st8,
     st16,
     st32,
@@ -82,11 +81,8 @@ def w_escaped(T, p, s, n, mode, S):
     shorts = T + (O_SHORT if mode == MODE_HTML or mode == MODE_RAW else O_DOCUMENT_SHORT)
     i = 0
     while i < n:
-        a = s + i
         rest = n - i
-        if rest < 32 and not page_safe(a, 32):
-            memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
-            a = S
+        a = readable(s + i, rest, 32, S)
         found = mask_plain(a) if mode == MODE_PLAIN or mode == MODE_RAW else mask_html(a)
         copy32(p, a)
         if rest < 32:
@@ -196,11 +192,8 @@ def w_quoted(T, p, s, n, S):
     """Write strconv.Quote without the quotes, as the inside of a JSON string."""
     i = 0
     while i < n:
-        a = s + i
         rest = n - i
-        if rest < 32 and not page_safe(a, 32):
-            memcpy(S, a, rest)
-            a = S
+        a = readable(s + i, rest, 32, S)
         found = mask_quoted(a)
         copy32(p, a)
         if rest < 32:

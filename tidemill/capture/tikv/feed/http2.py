@@ -268,8 +268,11 @@ class H2Feed(asyncio.BufferedProtocol):
             self.inbox.when_room(lambda: self._loop.call_soon_threadsafe(self._go_on))
 
     def _room(self, size: int) -> Array:
-        self._is_borrowed = size == OUT or self._memory is None
-        return self._buffers.take(size) if self._memory is None or size == OUT else self._memory(size)
+        if self._memory is not None and size > OUT:
+            self._is_borrowed = False
+            return self._memory(size)
+        self._is_borrowed = True
+        return self._buffers.take(size)
 
     def _go_on(self) -> None:
         self._held = False

@@ -392,7 +392,7 @@ class Matcher:
         tables = [self.pool[: self.x[L.X_POOL_TOP]], self.late[: self.x[L.X_NLATE]], *map(self.pending_rows, range(len(self.parts)))]
         alive = [np.flatnonzero(table["flags"]) if i == 0 else np.arange(len(table)) for i, table in enumerate(tables)]
         for table, which in zip(tables, alive, strict=True):
-            living += np.bincount(table["chunk"][which], weights=_bytes(table[which]), minlength=len(living)).astype(np.int64)
+            living += np.bincount(table["chunk"][which], weights=sizes_of(table[which]), minlength=len(living)).astype(np.int64)
         sparse = self.chunks.sparse(living)
         for table, which in zip(tables, alive, strict=True):
             moving = which[sparse[table["chunk"][which]]]
@@ -404,7 +404,7 @@ class Matcher:
     def _move(self, table: Array, which: Array) -> None:
         """Copy the bytes of these records of a table, and let the records point to the copies."""
         order = which.astype(np.int32)
-        chunk, room = self.chunks.room(int(_bytes(table[which]).sum()) + PAD)
+        chunk, room = self.chunks.room(int(sizes_of(table[which]).sum()) + PAD)
         moved = np.empty(len(which), ROW)
         pack(address(table), address(order), 0, len(order), address(room), address(room), address(moved))
         old, counts = np.unique(table["chunk"][which], return_counts=True)
@@ -477,7 +477,7 @@ class Matcher:
         return out
 
 
-def _bytes(rows: Array) -> Array:
+def sizes_of(rows: Array) -> Array:
     """Return the bytes of keys and values of each row."""
     sizes: Array = rows["key_len"].astype(np.int64) + rows["value_len"] + rows["old_len"]
     return sizes

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tidemill.capture.tikv.receive.matcher import FOREVER, sizes_of
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.capture.tikv.sort.sorter import Plan
 from tidemill.changelog.files.arrowfile import PIECE
@@ -30,7 +31,6 @@ from tidemill.kernels.receive.spill import merge, pack
 PAD = 64  # kernels copy in steps and read up to 31 bytes past the end of what they copy: these bytes must be mapped too
 BOUNCE = 16 << 20  # bytes packed at a time
 MERGE_ROWS = 65_536
-FOREVER = (1 << 63) - 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -133,7 +133,7 @@ def merge_runs(folder: Path, runs: Sequence[Run], chunk: int) -> Run:
         merger = Merger(left)
         for rows in merger.slices(FOREVER, MERGE_ROWS):
             order = np.arange(len(rows), dtype=np.int32)
-            ends = np.cumsum(_sizes(rows))
+            ends = np.cumsum(sizes_of(rows))
             lo = 0
             while lo < len(rows):
                 before = int(ends[lo - 1]) if lo else 0
@@ -144,11 +144,6 @@ def merge_runs(folder: Path, runs: Sequence[Run], chunk: int) -> Run:
         scratch.discard()
         raise
     return scratch.done(chunk)
-
-
-def _sizes(rows: Array) -> Array:
-    total: Array = sum((rows[field].astype(np.int64) for field in ("key_len", "value_len", "old_len")), np.zeros(len(rows), np.int64))
-    return total
 
 
 class Joiner:

@@ -15,10 +15,9 @@ from tidemill.capture.tikv.receive.memory import Array
 from tidemill.changelog.log_format import MAX_BATCH_BYTES, MAX_BATCH_ROWS
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.address import address
-from tidemill.kernels.receive.seal import bytes_of, gather, order, plan
+from tidemill.kernels.receive.seal import DIGITS, bytes_of, gather, order, plan
 
 SLACK = 128  # gather writes up to 63 bytes past the end of a buffer
-HISTOGRAM = 2048
 
 
 @dataclass(slots=True)
@@ -37,7 +36,7 @@ class Sorter:
     def __init__(self, max_rows: int = MAX_BATCH_ROWS, max_bytes: int = MAX_BATCH_BYTES) -> None:
         self.max_rows, self.max_bytes = max_rows, max_bytes
         self._n = 0
-        self._histogram: Array = np.empty(HISTOGRAM, np.int32)
+        self._histogram: Array = np.empty(DIGITS, np.int32)
         self._out: dict[str, Array] = {}
         self._keys: Array
         self._order: Array
@@ -46,7 +45,7 @@ class Sorter:
     def _scratch(self, n: int) -> None:
         if n > self._n or not self._n:
             self._n = n + n // 4 + 1
-            self._keys = np.empty((2, self._n), np.uint64)
+            self._keys = np.empty(3 * self._n, np.uint64)
             self._order = np.empty((2, self._n), np.int32)
             self._stack = np.empty(3 * (self._n // 24 + 8), np.int64)
 
@@ -58,7 +57,7 @@ class Sorter:
         if is_sorted:
             index[:n] = np.arange(n, dtype=np.int32)
         else:
-            times, keys = self._keys
+            times, keys = self._keys[:n], self._keys[n:]
             scratch = address(keys), address(other), address(self._histogram), address(self._stack)
             order(address(rows), n, address(times), address(index), *scratch)
         cap = n // self.max_rows + 2 * (bytes_of(address(rows), n) // self.max_bytes) + 8

@@ -72,12 +72,14 @@ class MadeUpTopics(KafkaTopics):
 
 
 class Shaky(SqliteTables):
-    """Is away at any moment."""
+    """Is away at any moment, and in any case when the first commit comes."""
 
     random: Random
+    has_failed = False
 
-    def _perhaps(self) -> None:
-        if self.random.random() < 0.05:
+    def _perhaps(self, surely: bool = False) -> None:
+        if surely or self.random.random() < 0.05:
+            self.has_failed = True
             raise SinkUnavailable("the file is locked")
 
     def rows(self, events: Sequence[RowEvent]) -> None:
@@ -85,7 +87,7 @@ class Shaky(SqliteTables):
         super().rows(events)
 
     def commit(self, progress: Progress) -> None:
-        self._perhaps()
+        self._perhaps(surely=not self.has_failed)
         super().commit(progress)
 
 

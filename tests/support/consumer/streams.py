@@ -58,7 +58,8 @@ class Feed:
                 continue
             ts += 1
             rows = []
-            for table, key in {(self.random.choice("tu"), self.random.randrange(6)) for _ in range(self.random.randint(1, 4))}:
+            keys = {(self.random.choice("tu"), self.random.randrange(6)) for _ in range(self.random.randint(1, 4))}
+            for table, key in sorted(keys):  # a set's order differs from one process to the next, and a seed has to give the same feed
                 old = state.get((table, key))
                 new = None if old is not None and self.random.random() < 0.3 else self.random.randrange(1000)
                 if old is not None and new is not None and self.random.random() < 0.3:

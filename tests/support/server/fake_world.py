@@ -1,0 +1,153 @@
+"""A server over a fake host, a fake capture and a fake cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidemill.server import service as s
+from tidemill.server.host.messages import Figures, progress, report
+from tidemill.server.manager import Manager
+from tidemill.server.options import ServerOptions
+from tidemill.server.shared.members import Member
+from tidemill.tso import compose
+
+NOW = compose(1_764_000_000_000)
+START = NOW - compose(60_000)
+SINK = "blackhole://"
+
+
+@dataclass
+class FakePd:
+    cluster_id: int = 7
+
+    async def gc_safe_point(self) -> int:
+        return START - compose(60_000)
+
+
+class FakeUpstream:
+    """A cluster without tables."""
+
+    def __init__(self) -> None:
+        self.pd = FakePd()
+
+    async def connect(self) -> FakePd:
+        return self.pd
+
+    async def close(self) -> None: ...
+
+    async def now(self) -> int:
+        return NOW
+
+    async def tso(self) -> s.Tso:
+        return s.Tso(NOW >> 18, 0)
+
+    async def schemas(self, ts: int) -> Any:
+        class Nothing:
+            tables: Mapping[int, Any] = {}
+
+            def snapshot(self, ts: int) -> Any:
+                return self
+
+        return Nothing()
+
+
+@dataclass
+class FakeProcesses:
+    """Notes what it is told."""
+
+    told: list[dict[str, Any]] = field(default_factory=list)
+    capture_start: int | None = -1
+    restarts: int = 0
+    capture_restarts: int = 0
+    rules: Path | None = None
+    level: str = ""
+    children: list[dict[str, object]] = field(default_factory=list)
+    heard: Callable[[bytes], None] = print
+    lost: Callable[[str, bool], None] = print
+
+    def start_host(self, heard: Callable[[bytes], None], lost: Callable[[str, bool], None]) -> None:
+        self.heard, self.lost = heard, lost
+        heard(report("up"))
+
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
+        self.capture_start, self.rules = start_ts, rules
+
+    def restart_capture(self) -> None:
+        self.capture_restarts += 1
+
+    def tell_host(self, line: bytes) -> bool:
+        self.told.append(json.loads(line))
+        return True
+
+    def restart_host(self) -> None:
+        self.restarts += 1
+
+    def set_log_level(self, level: str) -> None:
+        self.level = level
+
+    def trouble(self) -> str | None:
+        return None
+
+    def seen(self) -> Sequence[Mapping[str, object]]:
+        return self.children
+
+    async def stop(self) -> None: ...
+
+    async def kill(self) -> None: ...
+
+    def last(self, do: str) -> dict[str, Any]:
+        return [one for one in self.told if one["do"] == do][-1]
+
+
+class World:
+    """A server in a folder."""
+
+    def __init__(self, folder: Path, gc_ttl: float = 86400.0) -> None:
+        self.folder, self.processes = folder, FakeProcesses()
+        options = ServerOptions(str(folder / "log"), folder / "data", "127.0.0.1:8300", gc_ttl=gc_ttl)
+        self.manager = Manager(options, FakeUpstream(), lambda delivered, term: self.processes)  # type: ignore[arg-type]
+
+    async def __aenter__(self) -> World:
+        await self.manager.start()
+        await self.manager.lead(1)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.manager.stop()
+
+    async def create(self, feed: str = "f", **more: Any) -> s.ChangefeedInfo:
+        wanted = s.NewChangefeed(SINK, feed, start_ts=START, **more)
+        return (await self.manager.create(wanted)).info
+
+    def says(self, word: str, **more: Any) -> None:
+        """The host says something of the newest run."""
+        start = self.processes.last("start")
+        self.processes.heard(report(word, feed=start["feed"], run=start["run"], **more))
+
+    def moves(self, checkpoint_ts: int, **more: Any) -> None:
+        start = self.processes.last("start")
+        self.processes.heard(progress({start["feed"]: Figures(start["run"], checkpoint_ts, checkpoint_ts, moved_at=time.time(), **more)}))
+
+
+@dataclass
+class FakeElector:
+    """This server leads; another one is there."""
+
+    members: list[Member]
+    leads: bool = True
+    resigned: list[float | None] = field(default_factory=list)
+
+    def resign(self, rests_s: float | None = None) -> None:
+        self.resigned.append(rests_s)
+
+    def failed(self) -> None: ...
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(work)

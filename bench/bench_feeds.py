@@ -34,7 +34,7 @@ from tests.support.changelog.logs import Change, batch_of, order, put, read_chan
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.runs import await_that
 from tests.support.server.servers import Server
-from tidemill.changefeed.runner import LOG_VARIABLE
+from tidemill.changefeed.runner_options import LOG_VARIABLE
 from tidemill.changelog.log_format import HEAD, folders
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter

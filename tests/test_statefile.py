@@ -21,7 +21,8 @@ from tidemill.changefeed import run_status
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.restart_backoff import Patience
 from tidemill.changefeed.restart_rule import RestartRule
-from tidemill.changefeed.runner import Options, Runner
+from tidemill.changefeed.runner import Runner
+from tidemill.changefeed.runner_options import Options
 from tidemill.changelog import initial_load as loads
 from tidemill.changelog.initial_load import PlannedTable
 from tidemill.changelog.log_format import LogIdentity, parse_ts_file

@@ -19,7 +19,8 @@ from tidemill.changefeed import runner as runner_module
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.restart_backoff import Patience
 from tidemill.changefeed.restart_rule import RestartRule
-from tidemill.changefeed.runner import Options, Runner
+from tidemill.changefeed.runner import Runner
+from tidemill.changefeed.runner_options import Options
 from tidemill.changefeed.states import TRANSITIONS, Event, State, after
 from tidemill.config.file import parse_config
 from tidemill.delivery.machine.actions import Report

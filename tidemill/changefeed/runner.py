@@ -7,22 +7,21 @@ it. It ends with 0 after SIGTERM or SIGINT (at the end of the batch) and when th
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from tidemill import logs, tso
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.feed_status import Status
+from tidemill.changefeed.runner_options import Options, options_of, parse_arguments
 from tidemill.changefeed.states import RUNS, Event, State, after
 from tidemill.changelog import feeds, log_format
 from tidemill.changelog.files.bounds import is_covered, within
@@ -30,8 +29,6 @@ from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.retry import START_S, TELL_EVERY_S, StorageRetry
-from tidemill.config.file import ChangefeedConfig, load_config
-from tidemill.config.uri import with_store
 from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.clock import Clock
@@ -46,7 +43,6 @@ from tidemill.delivery.machine.retry import Pauses, RetryPolicy
 from tidemill.delivery.position import Position
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import (
-    ConfigError,
     DiskLow,
     Fenced,
     LogUnavailable,
@@ -59,13 +55,11 @@ from tidemill.errors import (
 )
 from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
-from tidemill.process.lifeline import RETRIES, SUPERVISED
+from tidemill.process.lifeline import SUPERVISED
 from tidemill.process.places import is_in_process
 from tidemill.protocols.all import spec_of
 from tidemill.protocols.spec import load
-from tidemill.rules.skip import SkipRow, parse_skip_rows
 from tidemill.sinks.base import HasBrokers
-from tidemill.spark import settings as spark_settings
 from tidemill.spark.background import BackgroundSpark
 from tidemill.spark.local import EarlyRunner
 from tidemill.tidb.schema.tracking.history import SchemaHistory
@@ -73,40 +67,11 @@ from tidemill.traces import process as traces
 
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
 
-SINK_VARIABLE, LOG_VARIABLE = "TIDEMILL_SINK_URI", "TIDEMILL_LOG"
-"""Environment variables with the URLs: they may hold passwords, and everybody can see command lines."""
 LOG_POLL_S = 0.25
-TRIGGER_MS, LOW_LATENCY_TRIGGER_MS = 1000, 400
-"""A batch begins at most this often, by `performance-mode`."""
 KEEP_EVERY_S = 2.0
 """How often the checkpoint is made durable while nothing happens."""
 LOG_INTERVAL_S = 30.0
 """How often progress is written to the process's log, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the process was started with."""
-
-    changefeed: str
-    log: str
-    data_dir: Path
-    sink_uri: str
-    config: ChangefeedConfig
-    tz: str | None
-    start_ts: int | None
-    target_ts: int | None
-    master: str | None
-    trigger_ms: int
-    retry_s: float
-    skip_rows: tuple[SkipRow, ...] = ()
-    state: str | None = None  # where the changefeed's state is, if not in data_dir
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    supervised: bool = False  # `tidemill run` supervises it, and keeps the state between processes
-    retries: bool = False  # it was started again after an error that may pass
-    upstream_ts: int | None = None  # PD's time when `tidemill run` started
-    shared: str | None = None  # where servers share the checkpoint, if it is not with the state
-    term: int = 0  # of the server that leads; 0: no server does
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,63 +427,9 @@ class Runner:
                 log.warning("the changefeed's status cannot be written: %s", error.message)
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line; wrong usage ends the process with 2."""
-    parser = argparse.ArgumentParser(prog="python -m tidemill.changefeed.runner", description=__doc__)
-    parser.add_argument("--changefeed-id", required=True)
-    parser.add_argument("--log", help=f"default: the environment's {LOG_VARIABLE}")
-    parser.add_argument("--data-dir", required=True, type=Path)
-    parser.add_argument("--state", help="path or URL of the changefeed's state, where other hosts may go on from; default: --data-dir")
-    parser.add_argument("--sink-uri", help=f"default: the environment's {SINK_VARIABLE}")
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--tz")
-    parser.add_argument("--start-ts", help="TSO; default: the log's start")
-    parser.add_argument("--target-ts", help="TSO; default: none")
-    parser.add_argument("--upstream-ts", help="TSO: PD's time; rows up to it may have been delivered before; default: the log's end")
-    parser.add_argument("--master", help="Spark master; default: local[cores]")
-    parser.add_argument("--spark-conf", action="append", default=[], help="NAME=VALUE: a Spark setting")
-    parser.add_argument("--trigger-ms", type=int, help="a batch begins at most this often; default: by performance-mode")
-    parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
-    parser.add_argument("--skip-row", action="append", default=[], help="DATABASE.TABLE:KEY@COMMIT_TS: a row that is left out")
-    parser.add_argument("--log-level", default="info")
-    parser.add_argument("--log-file", type=Path)
-    return parser.parse_args(arguments)
-
-
-def options_of(parsed: argparse.Namespace) -> Options:
-    """Raises ConfigError."""
-    sink_uri = parsed.sink_uri or os.environ.get(SINK_VARIABLE)
-    if not sink_uri:
-        raise ConfigError(f"no sink: neither --sink-uri nor {SINK_VARIABLE} is given")
-    location = parsed.log or os.environ.get(LOG_VARIABLE)
-    if not location:
-        raise ConfigError(f"no log: neither --log nor {LOG_VARIABLE} is given")
-    config = load_config(parsed.config)
-    trigger_ms = LOW_LATENCY_TRIGGER_MS if config.low_latency else TRIGGER_MS
-    return Options(
-        changefeed=parsed.changefeed_id,
-        log=location,
-        data_dir=parsed.data_dir,
-        sink_uri=with_store(sink_uri, str(parsed.data_dir.absolute() / "canal")),
-        config=config,
-        tz=parsed.tz,
-        start_ts=tso.parse(parsed.start_ts) if parsed.start_ts is not None else None,
-        target_ts=tso.parse(parsed.target_ts) if parsed.target_ts is not None else None,
-        upstream_ts=tso.parse(parsed.upstream_ts) if parsed.upstream_ts is not None else None,
-        master=parsed.master,
-        trigger_ms=trigger_ms if parsed.trigger_ms is None else parsed.trigger_ms,
-        retry_s=parsed.retry_s,
-        skip_rows=parse_skip_rows(parsed.skip_row),
-        state=parsed.state,
-        spark_conf=spark_settings.options(parsed.spark_conf),
-        supervised=SUPERVISED in os.environ,
-        retries=RETRIES in os.environ,
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments, __doc__)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

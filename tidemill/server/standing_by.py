@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.changefeed.runner import LOG_VARIABLE
+from tidemill.changefeed.runner_options import LOG_VARIABLE
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import EXIT_FATAL
 from tidemill.process import standby

@@ -16,7 +16,7 @@ from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.drivers import first_deliveries
 from tests.support.delivery.feeds import Delivered
 from tidemill.changefeed.replay import replay
-from tidemill.changefeed.runner import Options
+from tidemill.changefeed.runner_options import Options
 from tidemill.changelog.log_format import HEAD, folders
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from tidemill import logs
 from tidemill.changefeed.feed_status import Status
-from tidemill.changefeed.runner import Batches, Options, Runner
+from tidemill.changefeed.runner import Batches, Runner
+from tidemill.changefeed.runner_options import Options
 from tidemill.changefeed.states import Event
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.batch import JobRunner

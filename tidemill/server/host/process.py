@@ -22,7 +22,7 @@ from typing import Any
 
 from tidemill import logs
 from tidemill.changefeed.feed_folder import FeedFolder, FeedLocked, below
-from tidemill.changefeed.runner import LOG_VARIABLE, Options
+from tidemill.changefeed.runner_options import LOG_VARIABLE, Options
 from tidemill.changelog.log_format import SERVER
 from tidemill.errors import MalformedMessage, TidemillError, redact
 from tidemill.extras import ExtraMissing

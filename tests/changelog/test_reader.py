@@ -134,6 +134,39 @@ def test_segments_above_the_head_that_do_not_join_yet_are_no_damage(built: Path)
         LogReader(built).chain(0, START, START + 70)
 
 
+class _Hiding(LocalStorage):
+    """Its listings miss some files, as those of a folder do into which another process writes meanwhile."""
+
+    hidden: tuple[str, ...] = ()
+
+    def names(self, folder: str) -> list[str]:
+        return [name for name in super().names(folder) if name not in self.hidden]
+
+
+def test_what_fills_a_hole_that_a_listing_had_comes_with_what_lay_behind_it(built: Path) -> None:
+    place = _Hiding(built)
+    reader = LogReader(place)
+    for ts in (START + 50, START + 60, START + 70):
+        write_segment(built / "rows" / "0", ts - 10 if ts > START + 50 else START + 30, ts, [])
+    place.hidden = (f"{START + 30:020d}-{START + 50:020d}.arrow",)
+    assert ends_of(reader, START, START + 40) == [10, 20, 30]
+    place.hidden = ()
+    write_json(built / "rows" / "0" / "head.json", {"resolved_ts": START + 70})
+    assert ends_of(reader, START + 40, START + 70) == [50, 60, 70]
+
+
+@pytest.mark.parametrize("end", [15, 20])
+def test_a_listing_that_misses_the_first_file_only_tells_of_no_damage(end: int, tmp_path: Path) -> None:
+    place = _Hiding(build_log(tmp_path, ends=[START + 10, START + 20]))
+    write_json(tmp_path / "rows" / "0" / "head.json", {"resolved_ts": START + 5})
+    place.hidden = (f"{START:020d}-{START + 10:020d}.arrow",)
+    reader = LogReader(place)
+    assert ends_of(reader, START, START + 5) == []
+    place.hidden = ()
+    write_json(tmp_path / "rows" / "0" / "head.json", {"resolved_ts": START + end})
+    assert ends_of(reader, START, START + end) == [10, 20]
+
+
 def damaged(built: Path, damage: str) -> Path:
     path = built / "rows" / "0" / f"{ENDS[0]:020d}-{ENDS[1]:020d}.arrow"
     data = path.read_bytes()

@@ -85,6 +85,13 @@ def test_light_partitions_are_dealt_evenly(parallelism: int) -> None:
     assert max(loads) - min(loads) <= 2 * MB
 
 
+def test_units_without_bytes_leave_no_item_empty() -> None:
+    tables = [PartitionInput(p, (), (), tables=(("a",),)) for p in (1, 2)]
+    planned = splits([partition_input(0, 50 * MB), *tables], 8, 1)
+    assert sorted(p for split in planned for p in split.partitions) == [0, 1, 2]
+    assert all(split.partitions for split in planned)
+
+
 @given(sizes=st.lists(st.integers(1, 300), min_size=1, max_size=40), parallelism=st.integers(1, 9))
 def test_no_item_has_more_than_an_even_share_and_one_partition(sizes: list[int], parallelism: int) -> None:
     inputs = [partition_input(p, size * MB) for p, size in enumerate(sizes)]

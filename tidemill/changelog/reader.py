@@ -279,10 +279,13 @@ class LogReader:
                 fresh.append(segment)
             names[name] = segment
         chain = self._extended(folder, known, names, fresh)
+        if head is not None and (hole := _hole_above(chain, max(head, floor))) is not None:
+            # The segments behind it were published during the listing, which missed some before them. They are left for later: the next
+            # listing has to see them as fresh, or what fills the hole would be joined without them.
+            names = {name: segment for name, segment in names.items() if segment.to_ts <= hole}
+            linked = tuple(one for one in chain.intervals if one.to_ts <= hole)
+            chain = Chain(linked, chain.inside, chain.incomplete)
         ends = [t for t in (head, chain.to_ts) if t is not None]
-        if chain.fault is not None and head is not None and chain.fault.upto_ts > head:
-            # Segments above the head may have been published during the listing, which may have missed some: they are left for later.
-            chain = Chain(chain.intervals, chain.inside, chain.incomplete)
         covered = max([*ends, self._identity.settled_ts])
         found = _Folder(names, chain, min(covered, ceiling), now, floor, ceiling)
         self._folders[folder] = found
@@ -339,6 +342,15 @@ class LogReader:
         """Return the checkpoint ts of each changefeed that needs the log. A checkpoint that cannot be read counts as 0: everything is
         needed."""
         return read_feeds(self.storage)
+
+
+def _hole_above(chain: Chain, ts: int) -> int | None:
+    """Return where the first hole begins, if it ends above `ts`; None if no such hole is there."""
+    if chain.from_ts is not None and chain.from_ts > ts:
+        return ts
+    if chain.fault is not None and chain.fault.upto_ts > ts:
+        return chain.to_ts
+    return None
 
 
 _FAULT_HINT = "`tidemill log verify` lists all damage. Restore the missing file from a copy; without one, start a new log past the gap."

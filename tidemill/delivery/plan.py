@@ -141,7 +141,8 @@ def _packed(units: Sequence[_Unit], items: int) -> list[Split]:
     for unit in sorted(units, key=lambda one: (-one.bytes, one.partitions)):
         size, number, partitions = heapq.heappop(bins)
         heapq.heappush(bins, (size + unit.bytes, number, [*partitions, *unit.partitions]))
-    return [Split(tuple(sorted(partitions))) for _, _, partitions in sorted(bins, key=lambda one: one[1])]
+    # Units without bytes all go to one bin, which stays the emptiest, so another may have got none.
+    return [Split(tuple(sorted(partitions))) for _, _, partitions in sorted(bins, key=lambda one: one[1]) if partitions]
 
 
 def check(planned: Sequence[Split], inputs: Sequence[PartitionInput]) -> None:

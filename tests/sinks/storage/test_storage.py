@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -285,6 +286,24 @@ def test_a_failed_try_leaves_nothing_and_a_late_task_does_no_harm(place: Place) 
         late.abandon()
     feed.batch(context(2, epoch=3, from_ts=200, to_ts=300), some_lines(200, 1, version))
     assert content(place.published()) == [101, 102, 201]
+
+
+def test_a_part_whose_first_write_fails_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(path: Path, *texts: memoryview | bytes, fresh: bool) -> None:
+        path.write_bytes(b"half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = store_of(parse_sink_uri(f"file://{tmp_path}?protocol=csv"))
+    ctx = context(1, from_ts=100, to_ts=200)
+    parts.begin(store, ctx, 100)
+    writer = parts.PartFiles(store, 1 << 20)
+    writer.begin(ctx)
+    monkeypatch.setattr("tidemill.sinks.storage.parts.append_to", fill)
+    with pytest.raises(SinkUnavailable, match="No space left"):
+        writer.append(("t", 0), "", b"whole")
+    assert list(tmp_path.rglob("*.part"))
+    writer.abandon()
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_rows_after_a_ddl_that_changes_no_column_go_on_under_its_version(place: Place) -> None:

@@ -123,6 +123,7 @@ class PartFiles:
             number = len(self._open) + len(self._full)
             name = f"{self._item}.{self._round}.{number}.{self._writer_id}.part"
             part, fresh = Part(*target, date, f"{self._folder}/{name}", 0), True
+            self._open[place] = part  # before the first write: if that fails, `abandon` removes what is there of the file
         else:
             head, fresh = b"", False
         path = self._path(part)

@@ -322,13 +322,19 @@ def with_server(
             h2_settings() + frame(Frame.GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\x0btoo_many_pings"),
             "closes the connection with HTTP/2 code 11 too_many_pings",
         ),
+        (
+            h2_settings() + frame(Frame.GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\x0bbye") + frame(Frame.DATA, 0, 1, b"\0\xff\xff\xff\xf0x"),
+            "closes the connection with HTTP/2 code 11 bye",
+        ),
     ],
 )
-def test_what_makes_no_sense_ends_the_stream_with_a_reason(answer: bytes, text: str) -> None:
+@pytest.mark.parametrize("pieces", ["bytes", "whole"])
+def test_what_makes_no_sense_ends_the_stream_with_a_reason(answer: bytes, text: str, pieces: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(24)
-        for i in range(len(answer)):  # in any pieces
-            writer.write(answer[i : i + 1])
+        size = 1 if pieces == "bytes" else len(answer)
+        for at in range(0, len(answer), size):
+            writer.write(answer[at : at + size])
             await asyncio.sleep(0)
 
     async def use(feed: Feed) -> None:

@@ -147,6 +147,18 @@ def test_what_stays_free_goes_back_to_the_system() -> None:
     assert buffers.free_bytes == 0
 
 
+def test_a_large_buffer_that_nobody_uses_goes_back_and_small_ones_in_use_stay() -> None:
+    buffers = Buffers()
+    small, large = [buffers.take(BUFFER) for _ in range(3)], buffers.take(10 * BUFFER)
+    for one in (*small, large):
+        buffers.give(one)
+    buffers.trim()
+    for one in [buffers.take(BUFFER) for _ in range(3)]:
+        buffers.give(one)
+    buffers.trim()
+    assert buffers.free_bytes == 3 * BUFFER
+
+
 @pytest.mark.parametrize("is_looked_at", [False, True])
 def test_records_that_become_more_keep_what_they_are(is_looked_at: bool) -> None:
     """A view that somebody still has sees the old ones."""

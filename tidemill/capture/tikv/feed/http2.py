@@ -374,8 +374,12 @@ class H2Feed(asyncio.BufferedProtocol):
     def _end(self, end: FeedEnd) -> None:
         if self.ended.done():
             return
+        state = self._state
+        complete = int(state[L.D_MSGS])
+        state[L.D_OUT], state[L.D_NEED] = int(self._ends[complete - 1]) if complete else 0, 0  # the rest of a message does not come
         self.flush()
-        self.ended.set_result(end)
+        if not self.ended.done():  # `flush` ends the stream itself if there is no memory
+            self.ended.set_result(end)
         for timer in (self._timer, self._keepalive):
             if timer:
                 timer.cancel()

@@ -53,7 +53,8 @@ class Buffers:
         """`most`: bytes kept for reuse."""
         self._most = most
         self._free: dict[int, deque[Array]] = {}
-        self._bytes = self._unused = 0  # of those that are free; the least of it since the last `trim`
+        self._unused: dict[int, int] = {}  # of each size: how many were free all the time since the last `trim`
+        self._bytes = 0  # of those that are free
         self._lock = threading.Lock()
 
     def take(self, size: int) -> Array:
@@ -62,8 +63,9 @@ class Buffers:
         with self._lock:
             if free := self._free.get(size):
                 self._bytes -= size
-                self._unused = min(self._unused, self._bytes)
-                return free.pop()  # the last one that was used: the likeliest to be in a cache
+                buffer = free.pop()  # the last one that was used: the likeliest to be in a cache
+                self._unused[size] = min(self._unused.get(size, 0), len(free))
+                return buffer
         return fresh(size)
 
     @property
@@ -72,14 +74,14 @@ class Buffers:
         return self._bytes
 
     def trim(self) -> None:
-        """Return memory to the system: as much as was free all the time since the last call."""
+        """Return memory to the system: of each size, as many as were free all the time since the last call."""
         with self._lock:
             for size, free in self._free.items():
-                while free and size <= self._unused:
+                for _ in range(self._unused.get(size, 0)):
                     free.popleft()
                     self._bytes -= size
-                    self._unused -= size
-            self._unused = self._bytes
+            self._free = {size: free for size, free in self._free.items() if free}
+            self._unused = {size: len(free) for size, free in self._free.items()}
 
     def give(self, buffer: Array) -> None:
         """Take back what `take` returned."""

@@ -55,16 +55,25 @@ class Sorter:
         """Order by (commit_ts, start_ts, key), drop duplicates, cut into batches. Valid until the next call."""
         n = len(rows)
         self._scratch(n)
-        index, other = self._order
+        index = self._order[0]
         if is_sorted:
             index[:n] = np.arange(n, dtype=np.int32)
         else:
-            times, keys = self._keys[:n], self._keys[n:]
-            scratch = address(keys), address(other), address(self._histogram), address(self._stack)
-            order(address(rows), n, address(times), address(index), *scratch)
+            self.order(rows)
         cap = n + 1  # a batch has a row at least
         count = plan(address(rows), address(index), n, self.max_rows, self.max_bytes, address(self._cuts), cap)
         return Plan(rows, index, count, self._cuts[: self._cuts[cap, 0]])
+
+    def order(self, rows: Array) -> Array:
+        """Return the permutation that orders all rows by (commit_ts, start_ts, key), as int32. Valid until the next call."""
+        n = len(rows)
+        self._scratch(n)
+        index, other = self._order
+        times, keys = self._keys[:n], self._keys[n:]
+        scratch = address(keys), address(other), address(self._histogram), address(self._stack)
+        order(address(rows), n, address(times), address(index), *scratch)
+        found: Array = index[:n]
+        return found
 
     def _buffer(self, name: str, size: int) -> Array:
         buffer = self._out.get(name)

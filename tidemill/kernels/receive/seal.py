@@ -368,6 +368,27 @@ def gather(rows, idx, lo, hi, out):
     return n
 
 
+@entry(4)
+def arrange(rows, idx, n, out):
+    """Copy the ROWs idx[:n] to `out`."""
+    for i in range(n):
+        if i + 16 < n:
+            prefetch(rows + 64 * ld32s(idx + 4 * (i + 16)))
+        copy64(out + 64 * i, rows + 64 * ld32s(idx + 4 * i))
+    return n
+
+
+@entry(3)
+def moved(rows, n, out):
+    """Copy n ROWs to `out`. Return the bytes of their keys and values."""
+    total = 0
+    for i in range(n):
+        row = rows + 64 * i
+        copy64(out + 64 * i, row)
+        total += ld32s(row + R_KEYLEN) + ld32s(row + R_VALLEN) + ld32s(row + R_OLDLEN)
+    return total
+
+
 @entry(2)
 def bytes_of(rows, n):
     """Return the bytes of the keys and values of n ROWs."""

@@ -82,9 +82,10 @@ def sift(heap, n, i):
 @entry(6)
 def merge(heap, n_heap, fresh, limit, out, cap):
     """Write the next rows with commit_ts <= limit of sorted runs, in order, to out. A cursor is 2 words: the address of its next ROW, and
-    the end of its rows; heap: cursors' addresses, n_heap: address of their number; fresh 1: the heap has to be built. Returns the rows:
-    fewer than cap at the end."""
+    the end of its rows; heap: cursors' addresses, n_heap: address of their number, behind which the bytes of the keys and values written
+    are put; fresh 1: the heap has to be built. Returns the rows: fewer than cap at the end."""
     k = ld64(n_heap)
+    size = 0
     if fresh != 0:
         i = k // 2 - 1
         while i >= 0:
@@ -97,6 +98,7 @@ def merge(heap, n_heap, fresh, limit, out, cap):
         if ld64(r + R_COMMIT) > limit:
             break
         copy64(out + 64 * n, r)
+        size += ld32s(r + R_KEYLEN) + ld32s(r + R_VALLEN) + ld32s(r + R_OLDLEN)
         n += 1
         r += 64
         st64(c, r)
@@ -107,6 +109,7 @@ def merge(heap, n_heap, fresh, limit, out, cap):
         if k > 0:
             sift(heap, k, 0)
     st64(n_heap, k)
+    st64(n_heap + 8, size)
     return n
 
 

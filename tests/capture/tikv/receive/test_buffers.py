@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support.capture.eventfeeds import committed, message
 from tests.support.capture.receiving import INIT, commit, prewrite
+from tidemill.capture.tikv.receive import memory
 from tidemill.capture.tikv.receive.decode import PAD, Packed, Scanner, lots
 from tidemill.capture.tikv.receive.matcher import FOREVER, Matcher
 from tidemill.capture.tikv.receive.memory import BUFFER, SLAB, Array, Buffers, extend, records
@@ -39,6 +41,18 @@ def matcher() -> Matcher:
     matcher = Matcher()
     matcher.subscribe(0, 1, 7, 10)
     return matcher
+
+
+@pytest.mark.parametrize("advice", [23, 9999], ids=["a system that can", "a system that cannot"])
+def test_memory_that_will_be_filled_is_taken_at_once(advice: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "POPULATE_WRITE", advice)
+    buffers, size = Buffers(), 64 * BUFFER
+    data = buffers.take(size, fills=True)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    assert not data.any()
+    data[:] = 1
+    faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+    assert (faults < size >> 13) == (advice == 23), faults
 
 
 def test_messages_that_fill_their_buffer_are_not_copied(matcher: Matcher) -> None:

@@ -139,7 +139,11 @@ def test_merging_is_sorting(tmp_path: Path, seed: int) -> None:
     assert set(merged.rows["chunk"].tolist()) <= {99}
     assert list(tmp_path.iterdir()) == [], "scratch files have no name"
     merger = Merger([run.rows[run.at :] for run in runs])
-    up_to = [one for part in merger.slices(25, 7) for one in told(part)]
+    out, up_to, more = np.empty(7, ROW), list[tuple[int, int, bytes]](), True
+    while more:
+        part = out[: merger.next(25, out)]
+        assert merger.bytes == sum(int(r["key_len"]) + int(r["value_len"]) + int(r["old_len"]) for r in part)
+        up_to, more = up_to + told(part), len(part) == len(out)
     assert up_to == sorted(one for one in expected if one[0] <= 25)
     assert sum(merger.taken()) == len(up_to)
 

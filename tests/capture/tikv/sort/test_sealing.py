@@ -15,12 +15,15 @@ from tests.support.capture.eventfeeds import Reference, Row, committed, message,
 from tests.support.capture.sealing import START, as_log, emitted, feed, log_rows, new_log, transactions
 from tidemill.capture.tikv.receive.decode import Scanner
 from tidemill.capture.tikv.receive.ingest import Event, Options, ProtocolBroken, Receiver, ScanDone, StreamLost, SubRangeFailed
-from tidemill.capture.tikv.receive.matcher import FOREVER, Initialized, Matcher
+from tidemill.capture.tikv.receive.matcher import FOREVER, Initialized, Matcher, size_of
 from tidemill.capture.tikv.regions.actions import RowSeen
+from tidemill.capture.tikv.sort import partition
 from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.sort.sorter import Sorter
 from tidemill.capture.tikv.sort.spill import PrewriteSpill, RowSpill
+from tidemill.kernels.address import address
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK, ROW, X_COUNT
+from tidemill.kernels.receive.seal import arrange, moved
 from tidemill.tidb.keys import record_key
 
 
@@ -82,10 +85,24 @@ def spilled(log: PartitionLog, matcher: Matcher, limit: int) -> None:
         assert not spill.busy(0)
 
 
+def test_records_are_copied_as_they_are() -> None:
+    random_ = np.random.default_rng(3)
+    rows = np.frombuffer(random_.bytes(ROW.itemsize * 500), ROW).copy()
+    for name in ("key_len", "value_len", "old_len"):
+        rows[name] = random_.integers(0, 1 << 20, len(rows))
+    order = random_.permutation(len(rows))[:333].astype(np.int32)
+    out = np.zeros(len(rows), ROW)
+    assert arrange(address(rows), address(order), len(order), address(out)) == len(order)
+    assert out.tobytes() == b"".join(rows[i].tobytes() for i in order) + bytes(ROW.itemsize * (len(rows) - len(order)))
+    assert moved(address(rows), len(rows), address(out)) == sum(int(rows[name].sum()) for name in ("key_len", "value_len", "old_len"))
+    assert out.tobytes() == rows.tobytes()
+
+
 @pytest.mark.parametrize("seed", range(4))
-def test_spilled_rows_merge_into_the_same_log(seed: int, tmp_path: Path) -> None:
+def test_spilled_rows_merge_into_the_same_log(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several runs, rows still in memory, duplicates across them, seals in between, small segments."""
     random_ = random.Random(seed)
+    monkeypatch.setattr(partition, "PIECE_ROWS", (300, 1 << 18)[seed % 2])
     rows = transactions(random_, 8000)
     sent = rows + random_.sample(rows, 3000)
     random_.shuffle(sent)
@@ -108,6 +125,37 @@ def test_spilled_rows_merge_into_the_same_log(seed: int, tmp_path: Path) -> None
         assert log.spilled_rows == 0
     assert matcher.chunks.held() == 0
     assert not list(tmp_path.glob(".run-*"))
+
+
+def test_the_newest_rows_go_to_disk_a_lot_at_a_time(tmp_path: Path) -> None:
+    rows = transactions(random.Random(5), 4000)
+    matcher = Matcher()
+    scanner = Scanner(matcher.chunks)
+    matcher.subscribe(0, 1, 7, START)
+    feed(matcher, scanner, rows)
+    with new_log(tmp_path) as writer, ThreadPoolExecutor(1) as disk:
+        log = PartitionLog(writer.partition(0), tmp_path)
+        lot = matcher.row_bytes() // 5
+        spill = RowSpill(matcher, [log], disk, lot=lot)
+        for left in (4, 3, 2):
+            before = matcher.pending_rows().copy()
+            n = spill.begin()
+            assert 0.8 * lot < spill.bytes < 1.2 * lot
+            wait(spill.futures())
+            spill.finish(())
+            assert matcher.pending_rows().tolist() == before[: len(before) - n].tolist(), "the newest are gone"
+            assert matcher.row_bytes() == size_of(matcher.pending_rows())
+            assert 0.8 * left * lot < matcher.row_bytes() < 1.2 * left * lot
+        matcher.append(0, matcher.take_newest(0, matcher.row_bytes() * 2 // 3)[0])
+        assert len(matcher.pending_rows()) == len(before) - n, "for the few that would stay a second file is not worth it"
+        packer = spill._packer
+        spill.trim()
+        assert spill._packer is packer, "it was used since the last look"
+        spill.trim()
+        assert spill._packer is not packer
+        log.seal(matcher.take(0, FOREVER), 10**7).release_holds(matcher.chunks)
+        assert log_rows(tmp_path)[0] == as_log(emitted(rows))
+    assert matcher.chunks.held() == 0
 
 
 def test_the_same_interval_again_gives_the_same_file(tmp_path: Path) -> None:

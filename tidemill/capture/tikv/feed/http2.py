@@ -253,7 +253,7 @@ class H2Feed(asyncio.BufferedProtocol):
         if n or need > len(self._out):
             was_borrowed = self._is_borrowed
             try:
-                fresh = self._room(need)
+                fresh = self._room(need, fills=2 * end >= len(self._out))
             except (OSError, TidemillError) as e:
                 state[L.D_OUT], state[L.D_MSGS], state[L.D_NEED] = 0, 0, 0
                 self._end(FeedEnd(UNAVAILABLE, f"a message of {need} bytes is announced: {e}"))
@@ -267,12 +267,12 @@ class H2Feed(asyncio.BufferedProtocol):
             self._held = True
             self.inbox.when_room(lambda: self._loop.call_soon_threadsafe(self._go_on))
 
-    def _room(self, size: int) -> Array:
+    def _room(self, size: int, *, fills: bool) -> Array:
         if self._memory is not None and size > OUT:
             self._is_borrowed = False
             return self._memory(size)
         self._is_borrowed = True
-        return self._buffers.take(size)
+        return self._buffers.take(size, fills=fills)
 
     def _go_on(self) -> None:
         self._held = False

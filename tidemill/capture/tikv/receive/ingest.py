@@ -37,6 +37,8 @@ from tidemill.metrics.histogram import Histograms
 from tidemill.process import threads
 
 LATE_JOIN = 65536
+LEAST_LOT = 1 << 16
+"""Bytes of rows that are worth a file on disk."""
 NOBODY = -1
 """The sub-range of a subscription that was replaced or dropped."""
 TRIM_S = 10.0
@@ -176,7 +178,8 @@ class Receiver:
         self.matcher = Matcher(len(self.logs))
         self.workers = workers or Threads()
         self.prewrites = PrewriteSpill(self.matcher, scratch, self.workers.spill, self.options.prewrite_budget)
-        self.spilling = RowSpill(self.matcher, self.logs, self.workers.spill, self.options.most_runs, self.options.fan_in)
+        most_runs, fan_in, lot = self.options.most_runs, self.options.fan_in, max(self.options.row_budget // 4, LEAST_LOT)
+        self.spilling = RowSpill(self.matcher, self.logs, self.workers.spill, most_runs, fan_in, lot)
         self.stats = Stats()
         self.failure: BaseException | None = None
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
@@ -425,7 +428,7 @@ class Receiver:
             self._spill_rows()
         memory = self._staying()
         if memory > options.memory * 3 // 4 and memory > self._evacuate_at:
-            worth_a_file = max(options.row_budget // 16 // len(self.logs), 1 << 16)
+            worth_a_file = max(options.row_budget // 16 // len(self.logs), LEAST_LOT)
             while matcher.parts[:, P_BYTES].max() > worth_a_file and self._staying() > options.memory // 2:
                 self._spill_rows()
             if self._staying() > options.memory // 2:
@@ -518,6 +521,8 @@ class Receiver:
         if self.workers.now() >= self._next_trim:
             self._next_trim = self.workers.now() + TRIM_S
             self.inbox.buffers.trim()
+            self.spilling.trim()
+            self.prewrites.trim()
 
     def _finish_seals(self, wait: bool = False) -> None:
         if wait:

@@ -20,7 +20,7 @@ from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.layout import CONTROL, ROW, SUB, joined
 from tidemill.kernels.receive.match import match
 from tidemill.kernels.receive.pending import ROW_OVERHEAD, discard_many, rehash, spilled_add, sweep
-from tidemill.kernels.receive.seal import bytes_of, release, split
+from tidemill.kernels.receive.seal import bytes_of, moved, release, split
 from tidemill.kernels.receive.spill import pack
 from tidemill.kernels.receive.subs import bind, frontiers, unbind
 
@@ -349,6 +349,20 @@ class Matcher:
         self.parts[partition, L.P_COUNT] = n - len(out)
         self.parts[partition, L.P_BYTES] -= size_of(out)
         return out
+
+    def take_newest(self, partition: int, size: int) -> tuple[Array, int]:
+        """Remove the rows that came last, about `size` bytes of them or all, and return them with the bytes that they cost. What a
+        partition gives and gets again and again is then the same memory."""
+        n, held = int(self.parts[partition, L.P_COUNT]), int(self.parts[partition, L.P_BYTES])
+        some = -(-n * size // max(held, 1))
+        if 3 * some >= 2 * n:  # not worth another file
+            return self.take(partition, FOREVER), held
+        rows = self._array(some)[:some]
+        left = n - some
+        taken = moved(address(self._rows[partition]) + ROW.itemsize * left, some, address(rows)) + ROW_OVERHEAD * some
+        self.parts[partition, L.P_COUNT] = left
+        self.parts[partition, L.P_BYTES] -= taken
+        return rows, taken
 
     def _array(self, n: int) -> Array:
         """Return an array for n rows, from warm memory if possible."""

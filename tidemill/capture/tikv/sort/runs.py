@@ -12,7 +12,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from tidemill.capture.tikv.receive.matcher import FOREVER, sizes_of
-from tidemill.capture.tikv.receive.memory import Array
-from tidemill.capture.tikv.sort.sorter import Plan
+from tidemill.capture.tikv.receive.memory import Array, fresh, records
+from tidemill.capture.tikv.sort.sorter import Plan, Sorter
 from tidemill.changelog.files.arrowfile import PIECE
 from tidemill.kernels.address import address
 from tidemill.kernels.receive.layout import ROW
@@ -29,7 +29,7 @@ from tidemill.kernels.receive.seal import bytes_of
 from tidemill.kernels.receive.spill import merge, pack
 
 PAD = 64  # kernels copy in steps and read up to 31 bytes past the end of what they copy: these bytes must be mapped too
-BOUNCE = 16 << 20  # bytes packed at a time
+BOUNCE = 1 << 20  # bytes packed at a time: they are written while a CPU's cache still has them
 MERGE_ROWS = 65_536
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -47,6 +47,25 @@ class Run:
     chunk: int
     files: Any  # keeps the mapping alive: the chunk's owner
     at: int = 0  # rows before this one have been sealed
+
+
+class Packer:
+    """The memory of who writes runs: it sorts, packs, and is used again by the next run. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self.sorter = Sorter(max_bytes=BOUNCE)
+        self._bytes: Array = np.empty(0, np.uint8)
+        self._records: Array = np.empty(0, ROW)
+
+    def room(self, size: int, rows: int) -> tuple[Array, Array]:
+        """Return `size` bytes at least and so many records. Valid until the next call."""
+        if rows > len(self._records):
+            self._records = records(rows + rows // 4, ROW)
+        if size > 4 * BOUNCE:  # a row that is large alone
+            return fresh(size), self._records[:rows]
+        if size > len(self._bytes):
+            self._bytes = fresh(size + size // 4)
+        return self._bytes, self._records[:rows]
 
 
 class _Mapping:
@@ -67,7 +86,8 @@ class _Scratch:
     """An unlinked file for a run: its records, then their bytes. It is mapped at once, because the records hold addresses, and written in
     order."""
 
-    def __init__(self, folder: Path, count: int, size: int) -> None:
+    def __init__(self, folder: Path, count: int, size: int, packer: Packer) -> None:
+        self._packer = packer
         self._handle, name = tempfile.mkstemp(dir=folder, prefix=".run-")
         try:
             os.unlink(name)  # noqa: PTH108
@@ -82,14 +102,13 @@ class _Scratch:
 
     def add(self, rows: Array, order: Array, lo: int, end: int, size: int, chunk: int) -> None:
         """Append the records order[lo:end] of `rows`, with their `size` bytes."""
-        out = np.empty(size + 128, np.uint8)
-        records = np.empty(end - lo, ROW)
-        n = pack(address(rows), address(order), lo, end, self._mapping.base + self._end, address(out), address(records))
-        records["chunk"] = chunk
+        out, packed = self._packer.room(size + 128, end - lo)
+        n = pack(address(rows), address(order), lo, end, self._mapping.base + self._end, address(out), address(packed))
+        packed["chunk"] = chunk
         self.write(out[:n].data, self._end)
         self._end += n
-        self.write(records.view(np.uint8).data, self._rows_end)
-        self._rows_end += records.nbytes
+        self.write(packed.view(np.uint8).data, self._rows_end)
+        self._rows_end += packed.nbytes
 
     def write(self, data: memoryview, at: int) -> None:
         while len(data):
@@ -109,11 +128,11 @@ class _Scratch:
         self._mapping.close()
 
 
-def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
+def write_run(folder: Path, plan: Plan, chunk: int, packer: Packer | None = None) -> Run:
     """Write the plan's rows as a run whose records point into the reserved `chunk`. May run on any thread: it only reads the rows, and they
     hold their bytes meanwhile. Raises OSError."""
     sizes = plan.cuts[:, 1:].sum(axis=1)
-    scratch = _Scratch(folder, plan.count, int(sizes.sum()))
+    scratch = _Scratch(folder, plan.count, int(sizes.sum()), packer or Packer())
     try:
         lo = 0
         for end, size in zip(plan.cuts[:, 0].tolist(), sizes.tolist(), strict=True):
@@ -125,13 +144,16 @@ def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
     return scratch.done(chunk)
 
 
-def merge_runs(folder: Path, runs: Sequence[Run], chunk: int) -> Run:
+def merge_runs(folder: Path, runs: Sequence[Run], chunk: int, packer: Packer | None = None) -> Run:
     """Merge the unsealed rows of several runs into one run. May run on any thread, like `write_run`. Raises OSError."""
     left = [run.rows[run.at :] for run in runs]
-    scratch = _Scratch(folder, sum(len(rows) for rows in left), sum(bytes_of(address(rows), len(rows)) for rows in left))
+    size = sum(bytes_of(address(rows), len(rows)) for rows in left)
+    scratch = _Scratch(folder, sum(len(rows) for rows in left), size, packer or Packer())
     try:
         merger = Merger(left)
-        for rows in merger.slices(FOREVER, MERGE_ROWS):
+        out = records(MERGE_ROWS, ROW)
+        while n := merger.next(FOREVER, out):
+            rows = out[:n]
             order = np.arange(len(rows), dtype=np.int32)
             ends = np.cumsum(sizes_of(rows))
             lo = 0
@@ -146,24 +168,6 @@ def merge_runs(folder: Path, runs: Sequence[Run], chunk: int) -> Run:
     return scratch.done(chunk)
 
 
-class Joiner:
-    """Puts rows behind each other, in one of two buffers in turn: what it returns is valid until the call after the next."""
-
-    def __init__(self) -> None:
-        self._used: Array = np.empty(0, ROW)
-        self._other: Array = np.empty(0, ROW)
-
-    def joined(self, first: Array, second: Array) -> Array:
-        """Return a copy of the rows of both."""
-        n = len(first) + len(second)
-        self._used, self._other = self._other, self._used
-        if len(self._used) < n:
-            self._used = np.empty(n + n // 4, ROW)
-        self._used[: len(first)] = first
-        self._used[len(first) : n] = second
-        return self._used[:n]
-
-
 class Merger:
     """Merges sorted rows of several sources into one order. The sources must live as long."""
 
@@ -173,19 +177,20 @@ class Merger:
         self._bases, self._cursors = bases, np.ascontiguousarray(np.stack([bases, ends], axis=1))
         living = np.flatnonzero(bases < ends)
         self._heap: Array = address(self._cursors) + 16 * living
-        self._n = np.array([len(living)], np.int64)
+        self._state: Array = np.array([len(living), 0], np.int64)
+        self._fresh = 1
 
-    def slices(self, limit: int, size: int) -> Iterator[Array]:
-        """Yield the rows with commit_ts <= limit, `size` at a time. A slice is valid until the next is asked for. Read it to the end."""
-        fresh = 1
-        out = np.empty(size, ROW)
-        while True:
-            n = merge(address(self._heap), address(self._n), fresh, limit, address(out), size)
-            fresh = 0
-            if n:
-                yield out[:n]
-            if n < size:
-                return
+    def next(self, limit: int, out: Array) -> int:
+        """Write the next rows with commit_ts <= limit to `out`. Return their number: less than `out` has room for if these are the last.
+        `bytes` are then those of their keys and values."""
+        n = merge(address(self._heap), address(self._state), self._fresh, limit, address(out), len(out))
+        self._fresh = 0
+        return int(n)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the keys and values of the rows that came last."""
+        return int(self._state[1])
 
     def taken(self) -> list[int]:
         """Return how many rows of each source were taken."""

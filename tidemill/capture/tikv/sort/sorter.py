@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidemill.capture.tikv.receive.memory import Array
+from tidemill.capture.tikv.receive.memory import Array, fresh
 from tidemill.changelog.log_format import MAX_BATCH_BYTES, MAX_BATCH_ROWS
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.address import address
-from tidemill.kernels.receive.seal import DIGITS, bytes_of, gather, order, plan
+from tidemill.kernels.receive.seal import DIGITS, gather, order, plan
 
 SLACK = 128  # gather writes up to 63 bytes past the end of a buffer
 
@@ -41,34 +41,44 @@ class Sorter:
         self._keys: Array
         self._order: Array
         self._stack: Array
+        self._cuts: Array
 
     def _scratch(self, n: int) -> None:
         if n > self._n or not self._n:
             self._n = n + n // 4 + 1
-            self._keys = np.empty(3 * self._n, np.uint64)
-            self._order = np.empty((2, self._n), np.int32)
-            self._stack = np.empty(3 * (self._n // 24 + 8), np.int64)
+            self._keys = fresh(24 * self._n).view(np.uint64)
+            self._order = fresh(8 * self._n).view(np.int32).reshape(2, -1)
+            self._stack = fresh(24 * (self._n // 24 + 8)).view(np.int64)
+            self._cuts = fresh(32 * (self._n + 2)).view(np.int64).reshape(-1, 4)  # of its pages only those of real cuts are ever touched
 
     def plan(self, rows: Array, is_sorted: bool = False) -> Plan:
         """Order by (commit_ts, start_ts, key), drop duplicates, cut into batches. Valid until the next call."""
         n = len(rows)
         self._scratch(n)
-        index, other = self._order
+        index = self._order[0]
         if is_sorted:
             index[:n] = np.arange(n, dtype=np.int32)
         else:
-            times, keys = self._keys[:n], self._keys[n:]
-            scratch = address(keys), address(other), address(self._histogram), address(self._stack)
-            order(address(rows), n, address(times), address(index), *scratch)
-        cap = n // self.max_rows + 2 * (bytes_of(address(rows), n) // self.max_bytes) + 8
-        cuts = np.zeros((cap + 1, 4), np.int64)
-        count = plan(address(rows), address(index), n, self.max_rows, self.max_bytes, address(cuts), cap)
-        return Plan(rows, index, count, cuts[: cuts[cap, 0]])
+            self.order(rows)
+        cap = n + 1  # a batch has a row at least
+        count = plan(address(rows), address(index), n, self.max_rows, self.max_bytes, address(self._cuts), cap)
+        return Plan(rows, index, count, self._cuts[: self._cuts[cap, 0]])
+
+    def order(self, rows: Array) -> Array:
+        """Return the permutation that orders all rows by (commit_ts, start_ts, key), as int32. Valid until the next call."""
+        n = len(rows)
+        self._scratch(n)
+        index, other = self._order
+        times, keys = self._keys[:n], self._keys[n:]
+        scratch = address(keys), address(other), address(self._histogram), address(self._stack)
+        order(address(rows), n, address(times), address(index), *scratch)
+        found: Array = index[:n]
+        return found
 
     def _buffer(self, name: str, size: int) -> Array:
         buffer = self._out.get(name)
         if buffer is None or len(buffer) < size + SLACK:
-            buffer = self._out[name] = np.empty(size + size // 4 + SLACK, np.uint8)
+            buffer = self._out[name] = fresh(size + size // 4 + SLACK)
         return buffer
 
     def batches(self, plan: Plan) -> Iterator[pa.RecordBatch]:

@@ -16,17 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from tidemill.capture.tikv.receive.matcher import CAUSES, FOREVER, Matcher, Violation, size_of
+from tidemill.capture.tikv.receive.matcher import CAUSES, Matcher, Violation, size_of
 from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.capture.tikv.sort.partition import PartitionLog
-from tidemill.capture.tikv.sort.runs import BOUNCE, Run, write_run
+from tidemill.capture.tikv.sort.runs import Packer, Run, write_run
 from tidemill.capture.tikv.sort.sorter import Plan, Sorter
 from tidemill.changelog.storage.outcomes import Outcome, outcome_of
 from tidemill.kernels.address import address
 from tidemill.kernels.receive.layout import ACTIVE, DELETE, P_BYTES, P_COUNT, PUT, ROW, V_EMPTY_PUT, V_NO_OP, V_UNMATCHED
 from tidemill.kernels.receive.seal import release
 from tidemill.kernels.receive.spill import join
+
+LOT = 128 << 20  # bytes of rows and their records that go to disk at a time, where nothing else is said
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +69,7 @@ class _Spill:
     def __init__(self, disk: Executor) -> None:
         self._disk = disk
         self._writing: deque[_Writing] = deque()
+        self._packer, self._used = Packer(), False
 
     @property
     def bytes(self) -> int:
@@ -84,16 +87,26 @@ class _Spill:
             if one.refusal:
                 one.future = self._disk.submit(one.job)
 
+    def trim(self) -> None:
+        """Free the memory that writing takes, if nothing was written since the last call."""
+        if not self._used and not self._writing:
+            self._packer = Packer()
+        self._used = bool(self._writing)
+
     def futures(self) -> list[Future[Run]]:
         """Return the futures of the writes."""
         return [one.future for one in self._writing]
 
 
 class RowSpill(_Spill):
-    """Spills rows of partitions. `logs` get the runs, at most about `most_runs` in all: beyond that, `fan_in` runs are merged into one."""
+    """Spills rows of partitions, `lot` bytes at a time. `logs` get the runs, at most about `most_runs` in all: beyond that, `fan_in` runs
+    are merged into one."""
 
-    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor, most_runs: int = 512, fan_in: int = 32) -> None:
+    def __init__(
+        self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor, most_runs: int = 512, fan_in: int = 32, lot: int = LOT
+    ) -> None:
         super().__init__(disk)
+        self.lot = lot
         self.matcher, self.logs = matcher, logs
         self.most_runs, self.fan_in = most_runs, fan_in
         self.merges = 0
@@ -103,15 +116,16 @@ class RowSpill(_Spill):
         return any(one.partition == partition for one in self._writing)
 
     def begin(self) -> int:
-        """Send the rows of the largest partition to disk. Return their number."""
+        """Send rows of the largest partition to disk, the newest. Return their number."""
         matcher = self.matcher
         p = int(np.argmax(matcher.parts[:, P_BYTES]))
         if not matcher.parts[p, P_COUNT]:
             return 0
-        rows = matcher.take(p, FOREVER)
+        rows, size = matcher.take_newest(p, self.lot)
         chunk = matcher.chunks.reserve()
-        job = partial(self.logs[p].write, rows, chunk)
-        self._writing.append(_Writing(rows, chunk, job, self._disk.submit(job), size_of(rows), p))
+        job = partial(self.logs[p].write, rows, chunk, self._packer)
+        self._used = True
+        self._writing.append(_Writing(rows, chunk, job, self._disk.submit(job), size, p))
         return len(rows)
 
     def finish(self, sealing: Container[int]) -> None:
@@ -136,7 +150,8 @@ class RowSpill(_Spill):
             return
         runs = tuple(self.logs[p].take_smallest(self.fan_in))
         chunk = self.matcher.chunks.reserve()
-        job = partial(self.logs[p].merge, runs, chunk)
+        job = partial(self.logs[p].merge, runs, chunk, self._packer)
+        self._used = True
         self._writing.append(_Writing(np.empty(0, ROW), chunk, job, self._disk.submit(job), 0, p, merged=runs))
         self.merges += 1
 
@@ -173,7 +188,7 @@ class PrewriteSpill(_Spill):
         super().__init__(disk)
         self.matcher, self.folder, self.budget = matcher, folder, budget
         self.written = 0
-        self._sealer = Sorter(max_bytes=BOUNCE)
+        self._sealer = Sorter()
         self._runs: list[_Spilled] = []
         self.some_ended = False  # subscriptions ended: their prewrites on disk are useless
 
@@ -196,13 +211,14 @@ class PrewriteSpill(_Spill):
         matcher.mark_spilled(set(starts))
         matcher.discard(which)
         chunk = matcher.chunks.reserve()
-        job = partial(self._write, rows, chunk)
+        job = partial(self._write, rows, chunk, self._packer)
+        self._used = True
         self._writing.append(_Writing(rows, chunk, job, self._disk.submit(job), size_of(rows), starts=starts))
         return True
 
-    def _write(self, rows: Array, chunk: int) -> Run:
+    def _write(self, rows: Array, chunk: int, packer: Packer) -> Run:
         """Write a run, on the disk worker's thread."""
-        run = write_run(self.folder, by_transaction(Sorter(max_bytes=BOUNCE), rows.copy()), chunk)
+        run = write_run(self.folder, by_transaction(packer.sorter, rows.copy()), chunk, packer)
         run.rows["start_ts"] = run.rows["commit_ts"]
         run.rows["commit_ts"] = 0
         return run

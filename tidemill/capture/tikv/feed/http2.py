@@ -206,6 +206,11 @@ class H2Feed(asyncio.BufferedProtocol):
         if self._timer is None:
             self._timer = self._loop.call_later(FLUSH if self._hurries else GATHER, self.flush)
 
+    @property
+    def waiting(self) -> int:
+        """How many whole messages are not handed over yet."""
+        return int(self._state[L.D_MSGS])
+
     def _hurry(self, first: int, last: int) -> bool:
         """Whether a message from the first up to the last one brings something other than rows."""
         begins: Array = np.zeros(last - first, np.int64)

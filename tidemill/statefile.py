@@ -39,14 +39,13 @@ FEED_FILE = Kind(FeedBroken, "Restore the file from a copy.")
 
 def read(data: bytes | str, name: str, kind: Kind = LOG_FILE) -> Fields:
     """The object in a file. `name`: the file's path or URL, for errors. Raises the error of its kind."""
-    place = redact(name)
     try:
         found = json.loads(data)
     except RecursionError:
-        raise kind.error(f"{place} is nested too deep", hint=kind.hint) from None
+        raise kind.error(f"{redact(name)} is nested too deep", hint=kind.hint) from None
     except ValueError as error:
-        raise kind.error(f"{place} is not JSON: {error}", hint=kind.hint) from None
-    return Fields(found, place, kind)
+        raise kind.error(f"{redact(name)} is not JSON: {error}", hint=kind.hint) from None
+    return Fields(found, name, kind)
 
 
 class Fields:
@@ -54,7 +53,7 @@ class Fields:
     With a default, a field may be missing."""
 
     def __init__(self, found: object, place: str, kind: Kind, at: str = "") -> None:
-        """`at`: where the object is in the file."""
+        """`place`: the file's path or URL. Errors hide what is secret in it. `at`: where the object is in the file."""
         self._place, self._kind, self._at = place, kind, at
         if not isinstance(found, Mapping):
             raise self.broken(f"{at} is {_said(found)}, not a JSON object" if at else "it is not a JSON object")
@@ -66,7 +65,7 @@ class Fields:
 
     def broken(self, why: str) -> TidemillError:
         """Return the error for this file."""
-        return self._kind.error(f"{self._place}: {redact(why)}", hint=self._kind.hint)
+        return self._kind.error(f"{redact(self._place)}: {redact(why)}", hint=self._kind.hint)
 
     def integer(self, name: str, least: int = 0, most: int = MAX_TS, *, default: int | None = None) -> int:
         """A whole number between bounds; true and 1.0 are none."""

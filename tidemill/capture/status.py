@@ -160,7 +160,7 @@ class CaptureStatus:
             for section in sections:
                 together.update(getattr(section, name))
             setattr(self, name, dict(together))
-        self.stages = histograms.together(section.stages for section in sections)
+        self.stages = sections[0].stages if len(sections) == 1 else histograms.together(section.stages for section in sections)
         self.slowest = sorted((one for section in sections for one in section.slowest), key=lambda one: one["resolved_ts"])
         self.stuck = sorted((one for section in sections for one in section.stuck), key=lambda one: one["resolved_ts"])[:LISTED]
         held = (one for section in sections for one in section.held_tables)

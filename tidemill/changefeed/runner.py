@@ -68,6 +68,8 @@ from tidemill.traces import process as traces
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
 
 LOG_POLL_S = 0.25
+TELL_S = 0.95
+"""How often the status and the log's word of the checkpoint are written, at most, while one batch follows the other."""
 KEEP_EVERY_S = 2.0
 """How often the checkpoint is made durable while nothing happens."""
 LOG_INTERVAL_S = 30.0
@@ -104,6 +106,8 @@ class Runner:
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_warning_at = 0.0
         self._kept_at = float("-inf")  # when the checkpoint was last made durable
+        self._told_at = float("-inf")  # when batches were last told of
+        self._untold = False
         self._timings: Callable[[], dict[str, Any]] = dict
         self._brokers: Callable[[], list[dict[str, Any]]] = list
         self._spark: BackgroundSpark | None = None
@@ -123,14 +127,19 @@ class Runner:
                 if isinstance(error, LogUnavailable) and self._stop.is_set():
                     log.info("stopped while storage is away: %s", error.message)
                     return
-                if not isinstance(error, Fenced):
+                if isinstance(error, Fenced):
+                    self._untold = False  # what the log is told is another driver's by now
+                else:
                     self._status.errors += 1
                 if not self._options.supervised:  # else the supervisor decides what follows
                     self._note_end(Event.REFUSED, error)
                 raise
             finally:
                 self._status.running = False
-                self._save_status()
+                if self._untold:
+                    self._tell()
+                else:
+                    self._save_status()
 
     def _deliver(self, stack: ExitStack) -> None:
         options, folder = self._options, self._folder
@@ -241,6 +250,7 @@ class Runner:
         if not self._status.begun and (self._spark.is_up or self._status.rows):
             self._note_begin()
         self._spark.check()
+        self._tell_if_due()
 
     def _clock(self, batches: Batches) -> Clock:
         return Clock(
@@ -332,7 +342,6 @@ class Runner:
     def _save(self, report: Report) -> None:
         """Make a batch's end durable, then update the log's and the changefeed's status."""
         self._retry.call(lambda: self._folder.save_checkpoint(report.end.ts, report.end.parts))
-        self._tell_log(report.to_ts)
         self._kept_at = time.monotonic()
         self._note_advance(report)
         status, stats = self._status, report.stats
@@ -347,9 +356,8 @@ class Runner:
         status.ddls += len(report.ddls)
         status.epoch = report.epoch
         status.last_batch = {"batch": report.batch, "rows": stats.rows, "attempts": report.attempts, "cpu_ms": stats.cpu_ns / 1e6}
-        status.histograms = self._timings()
-        status.brokers = self._brokers()
-        self._save_status()
+        self._untold = True
+        self._tell_if_due()
         if time.monotonic() >= self._next_warning_at:
             self._next_warning_at = time.monotonic() + LOG_INTERVAL_S
             log.info(
@@ -359,6 +367,19 @@ class Runner:
                 status.ddls,
                 status.batches,
             )
+
+    def _tell_if_due(self) -> None:
+        """Tell of the batches so far, unless that was done a moment ago."""
+        if self._untold and time.monotonic() - self._told_at >= TELL_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell the log and the status of the batches so far. Nothing depends on either being new: the checkpoint is durable."""
+        self._told_at, self._untold = time.monotonic(), False
+        self._tell_log(self._status.checkpoint_ts)
+        self._status.histograms = self._timings()
+        self._status.brokers = self._brokers()
+        self._save_status()
 
     def _passed(self, report: Report) -> None:
         """An empty interval: the status says so at once. Its end is made durable now and then, see `BatchDriver.pass_over`."""

@@ -53,8 +53,10 @@ class LogReader:
     def __init__(self, location: str | Path | Storage, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.storage = open_storage(location)
         self._clock = clock
-        self._identity = read_identity(self.storage)
+        self._written = _identity_in(self.storage)  # log.json as last read
+        self._identity = self._parsed(self._written)
         self._folders: dict[str, _Folder] = {}
+        self._seen_heads: dict[str, int] = {}  # of folders, at the last look
         self._behind = ""  # the folder with the lowest head, at the last look
         self._laid_out_to = self._identity.settled_ts  # a head was here when log.json was read: every layout below is known
 
@@ -69,8 +71,17 @@ class LogReader:
 
     def identity_now(self) -> LogIdentity:
         """Read log.json again and return it."""
-        self._identity = read_identity(self.storage)
+        self._read_identity()
         return self._identity
+
+    def _read_identity(self) -> None:
+        """Read log.json. It is parsed only if it has changed: a changefeed asks for each batch."""
+        written = _identity_in(self.storage)
+        if written != self._written:
+            self._identity, self._written = self._parsed(written), written
+
+    def _parsed(self, written: bytes) -> LogIdentity:
+        return LogIdentity.from_json(written, self.storage.path(log_format.IDENTITY))
 
     def laid_out(self, ts: int) -> bool:
         """Make sure that the layout of rows up to `ts`, which some head has reached, is known. Return whether it has changed.
@@ -132,8 +143,19 @@ class LogReader:
 
     def _head(self, folder: str) -> int:
         """Return head.json. If there is none (it is written without a sync), return what survived a crash of the machine."""
-        found = read_head(self.storage, folder)
+        found = self._look_at_head(folder)
         return found if found is not None else self._left(folder)
+
+    def _look_at_head(self, folder: str) -> int | None:
+        found = read_head(self.storage, folder)
+        if found is not None:
+            self._seen_heads[folder] = found
+        return found
+
+    def _head_beyond(self, folder: str, ts: int) -> int | None:
+        """Return the head of the last look, if it reaches `ts`: a batch ends where its clock has just seen the heads. Else look again."""
+        known = self._seen_heads.get(folder, 0)
+        return known if known >= ts else self._look_at_head(folder)
 
     def _left(self, folder: str) -> int:
         end = self._list(folder, None).chain.to_ts
@@ -184,7 +206,8 @@ class LogReader:
     def refresh(self) -> None:
         """Drop the cached listings: the next call lists the folders again."""
         self._folders.clear()
-        self._identity = read_identity(self.storage)
+        self._seen_heads.clear()
+        self._read_identity()
 
     def listing(self, folder: str) -> Chain:
         """Return all that a folder holds now, with its faults; for verify and for the writer."""
@@ -210,7 +233,7 @@ class LogReader:
 
         A reader that keeps pace with the writer sees them come one by one, and needs no listing: the name follows from the ends.
         """
-        end, head = known.chain.to_ts, read_head(self.storage, folder)
+        end, head = known.chain.to_ts, self._head_beyond(folder, to_ts)
         if end is None or head is None or not end < to_ts <= head < known.ceiling or known.chain.fault or known.chain.incomplete:
             return None
         name = SegmentName(end, head)
@@ -229,9 +252,10 @@ class LogReader:
         for attempt in range(LOOKS):
             if attempt:
                 self._folders.pop(folder, None)
-                self._identity = read_identity(self.storage)
+                self._seen_heads.pop(folder, None)
+                self._read_identity()
             # Read the head first: what it covers was published before the listing begins, so the listing has it.
-            head = read_head(self.storage, folder)
+            head = self._head_beyond(folder, to_ts)
             known = self._list(folder, head if head is not None else read_synced(self.storage, folder), from_ts, to_ts)
             if known.chain.fault is None:
                 break
@@ -363,10 +387,14 @@ def log_exists(location: str | Path | Storage) -> bool:
 
 def read_identity(storage: Storage) -> LogIdentity:
     """Return log.json. Raises LogError if there is no log."""
+    return LogIdentity.from_json(_identity_in(storage), storage.path(log_format.IDENTITY))
+
+
+def _identity_in(storage: Storage) -> bytes:
     data = storage.read(log_format.IDENTITY)
     if data is None:
         raise LogError(f"{redact(storage.location)} is not a change log: it has no {log_format.IDENTITY}")
-    return LogIdentity.from_json(data, redact(storage.path(log_format.IDENTITY)))
+    return data
 
 
 def read_head(storage: Storage, folder: str) -> int | None:

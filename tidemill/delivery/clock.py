@@ -53,7 +53,8 @@ class Clock:
         The heads are read before the schemas: then every DDL at or below the heads is known.
         """
         reader, history = self._reader, self._history
-        ends = self._ends(begin)
+        has_passed = self._seconds() >= self._due  # asked once: what is read of the heads depends on it
+        ends = self._ends(begin, has_passed)
         ahead = max(end - begin.at(p) for p, end in enumerate(ends))
         self.moved = ahead > 0
         if ahead <= 0 and history.stopped is not None and not (self._target and begin.ts >= self._target):
@@ -61,7 +62,7 @@ class Clock:
         if self._target:
             ends = [min(end, self._target) for end in ends]
             ahead = max(end - begin.at(p) for p, end in enumerate(ends))
-        if ahead <= 0 or not self._is_due(ahead) or self._seconds() < self._held:
+        if ahead <= 0 or not (has_passed or physical_ms(ahead) >= self._trigger_ms) or self._seconds() < self._held:
             return begin
         if history.resolved_ts < max(ends):
             follow(history, reader, may_stop=True)
@@ -88,23 +89,25 @@ class Clock:
     def until_due(self, begin: Position) -> tuple[int, float]:
         """When to ask again after `next` returned `begin`: once the heads are at a ts, and at the latest after some seconds."""
         now = self._seconds()
-        ts = begin.furthest + compose(int(TRIGGER_TOLERANCE * self.trigger_s * 1000))
+        ts = begin.furthest + compose(self._trigger_ms)
         wait = max(self._due, self._held) - now
         return ts, max(wait, FIRST_WAIT_S)
 
-    def _ends(self, begin: Position) -> list[int]:
-        """How far each log partition may be delivered."""
+    @property
+    def _trigger_ms(self) -> int:
+        return int(TRIGGER_TOLERANCE * self.trigger_s * 1000)
+
+    def _ends(self, begin: Position, has_passed: bool) -> list[int]:
+        """How far each log partition may be delivered. `has_passed`: a trigger has, since the last batch began. Else only a head that is a
+        trigger further counts, and the one that is behind is enough to know that none is."""
         if self._by_table:
             heads = self._reader.heads()  # first: it may bring a newer log.json
             return levelled(heads, self._reader.identity.units_at(begin.ts))
-        least = self._reader.resolved_ts_if_above(begin.ts)
+        beyond = begin.ts if has_passed else begin.ts + compose(self._trigger_ms) - 1
+        least = self._reader.resolved_ts_if_above(beyond)
         return [least] * self._reader.partitions
 
     def _cut(self, begin: Position, ends: list[int]) -> Position:
         if begin.parts or self._by_table:
             return next_position(self._reader, self._history, begin, ends)
         return Position(next_end(self._reader, self._history, begin.ts, ends[0], self._sync_point_every_ms))
-
-    def _is_due(self, ahead: int) -> bool:
-        """Whether the log has moved on by about a trigger, or a trigger has passed since the last batch."""
-        return physical_ms(ahead) >= TRIGGER_TOLERANCE * self.trigger_s * 1000 or self._seconds() >= self._due

@@ -37,6 +37,7 @@ class GuardedFile:
         self._lock = FolderLock(self.place) if storage.local else nullcontext()
         self._token: Token | None = None
         self._known = False  # the token is of a version that this driver may replace
+        self._written: bytes | None = None  # what this driver wrote last, on a file system
 
     def read(self) -> dict[str, Any] | None:
         """Its content; None if there is no file. Raises FeedBroken, LogUnavailable."""
@@ -83,8 +84,11 @@ class GuardedFile:
             draft.sink.write(data)
             draft.seal()
             with self._lock:
-                self._check(self.read(), epoch)
+                found = self._storage.read(self._name)
+                if found is None or found != self._written:  # else it is this driver's, of this epoch or an earlier one
+                    self._check(parsed(found, self.place), epoch)
                 draft.publish(name)
+                self._written = data
         finally:
             draft.discard()
         self._storage.settle(folder)

@@ -127,6 +127,23 @@ def test_the_head_that_was_behind_is_looked_at_first() -> None:
     assert reader.resolved_ts_if_above(START + 50) == START + 55 == reader.resolved_ts()
 
 
+def test_before_a_trigger_has_passed_the_head_that_is_behind_is_enough() -> None:
+    bucket = Bucket()
+    writer, place = made(MemoryStorage(bucket)), Place(bucket)
+    feed = Waiting(place)
+    at = START + compose(1000)
+    move(writer, at)
+    assert feed.clock.next(Position(START)).ts == at
+    move(writer, at + compose(500))
+    feed.clock.next(Position(at))
+    place.asked.clear()
+    assert feed.clock.next(Position(at)) == Position(at)
+    assert place.asked[HEAD] == 1
+    move(writer, at + compose(1000))
+    writer.partition(2).set_head(at + compose(2000))
+    assert feed.clock.next(Position(at)).ts == at + compose(1000), "a trigger further in the log, and no head is passed"
+
+
 def test_storage_that_is_away_is_looked_for_ever_more_rarely() -> None:
     time = Time()
     pace = Pace(0.5, time.monotonic)

@@ -27,10 +27,11 @@ def first_ts(reader: LogReader, *, created: bool = False) -> int:
     return before_tables(start_ts, created=created) if holds_tables(reader, start_ts) else start_ts
 
 
-def is_covered(reader: LogReader, ts: int) -> bool:
-    """Return whether a changefeed can begin at `ts`."""
+def is_covered(reader: LogReader, ts: int, *, created: bool = True) -> bool:
+    """Return whether the log has all that lies above `ts`, so that a changefeed or a query can begin there. `created`: it may also take the
+    statements that create the tables."""
     start_ts = reader.start_ts
-    return ts >= start_ts or (ts >= before_tables(start_ts, created=True) and holds_tables(reader, start_ts))
+    return ts >= start_ts or (ts >= before_tables(start_ts, created=created) and holds_tables(reader, start_ts))
 
 
 def within(start_ts: int, ts: int) -> int:

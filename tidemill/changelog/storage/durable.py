@@ -5,6 +5,7 @@ Errors of a disk or mount are raised as for the log's storage: LogUnavailable if
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -22,13 +23,11 @@ def write(path: Path, data: bytes, *, sync: bool = True, mode: int = 0o666) -> N
 
 
 def _write(path: Path, data: bytes, *, sync: bool, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)  # one that a crash left may have another mode
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
-        file.write(data)
+    with open(_new(temporary, mode), "wb", buffering=0) as file:
+        if file.write(data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
         if sync:
-            file.flush()
             os.fsync(file.fileno())
     temporary.replace(path)
     if sync:
@@ -37,6 +36,18 @@ def _write(path: Path, data: bytes, *, sync: bool, mode: int) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _new(temporary: Path, mode: int) -> int:
+    """Open a new file, for writing. Usually its folder is there and no file has its name: nothing else is asked then."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(temporary, flags, mode)
+    except FileNotFoundError:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        temporary.unlink(missing_ok=True)  # one that a crash left may have another mode
+    return os.open(temporary, flags, mode)
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, sync: bool = True) -> None:

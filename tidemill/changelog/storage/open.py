@@ -29,6 +29,8 @@ from tidemill.errors import LogError, LogUnavailable, redact
 
 __all__ = ["Draft", "Entry", "LocalStorage", "RemoteStorage", "Storage", "Token", "make_folder", "open_segment", "open_storage"]
 
+_PIECE = 1 << 16
+"""Bytes of a small file that are read at a time."""
 READS = 10
 """How often a small file is read that is replaced during each read."""
 _RENAMING = {"hdfs"}  # file systems without PUT, with a rename
@@ -154,8 +156,8 @@ class LocalStorage(Storage):
     def read(self, name: str) -> bytes | None:
         path = self.path(name)
         try:
-            with storage_errors(path), open(path, "rb", buffering=0) as f:
-                return f.read()
+            with storage_errors(path):
+                return _content(path)
         except FileNotFoundError:
             return None
 
@@ -178,11 +180,14 @@ class LocalStorage(Storage):
 
     def _write(self, path: str, data: bytes, *, sync: bool) -> None:
         try:
-            with open(path, "wb", buffering=0) as f:
-                if f.write(data) != len(data):
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
+                if os.write(handle, data) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
                 if sync:
-                    os.fsync(f.fileno())
+                    os.fsync(handle)
+            finally:
+                os.close(handle)
         except FileNotFoundError:
             folder = str(Path(path).parent)
             if Path(folder).is_dir():
@@ -237,6 +242,18 @@ class LocalStorage(Storage):
             return shutil.disk_usage(self.location).free
 
 
+def _content(path: str) -> bytes:
+    """Return what a small file holds. Heads and fences are read often: Python's file object would ask the system twice as much."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(handle, _PIECE)]
+        while pieces[-1]:
+            pieces.append(os.read(handle, _PIECE))
+        return b"".join(pieces)
+    finally:
+        os.close(handle)
+
+
 def _forget(temporary: str) -> None:
     """Remove a file that nobody will read. If that fails too, the next owner of the folder removes it."""
     with contextlib.suppress(OSError):
@@ -267,9 +284,13 @@ class _LocalDraft(Draft):
         self._folder, self._sync = folder, sync
         self._path = f"{folder}/{temporary_name()}"
         self._handle = -1
+        self._published = False
         with storage_errors(folder, writing=True):
-            make_folder(folder, sync=sync)
-            self.sink = pa.OSFile(self._path, "wb")
+            try:
+                self.sink = pa.OSFile(self._path, "wb")
+            except FileNotFoundError:
+                make_folder(folder, sync=sync)
+                self.sink = pa.OSFile(self._path, "wb")
             # The file is opened at once: the next owner of the folder removes its name, and then the publication here must fail.
             self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC) if sync else -1
 
@@ -290,13 +311,15 @@ class _LocalDraft(Draft):
     def publish(self, name: str) -> None:
         with storage_errors(f"{self._folder}/{name}", writing=True):
             os.rename(self._path, f"{self._folder}/{name}")  # noqa: PTH104
+            self._published = True
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):
             self._close()
         with contextlib.suppress(OSError):
             self.sink.close()
-        _forget(self._path)
+        if not self._published:
+            _forget(self._path)
 
 
 # ---- any file system of pyarrow ------------------------------------------------------------------------------------

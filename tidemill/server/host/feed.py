@@ -144,10 +144,14 @@ class HostedFeed(Runner):
                 save=self._save,
                 on_pass=self._passed,
                 on_away=self._note_failure,
-                check=self._shared.spark.check_start,
+                check=self._check_pool,
             )
         finally:
             batches.reader.leaves(waiter)
+
+    def _check_pool(self) -> None:
+        self._shared.spark.check_start()
+        self._tell_if_due()
 
     def _save(self, report: Report) -> None:
         super()._save(report)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.changelog import imports, initial_load
-from tidemill.changelog.files.bounds import within
+from tidemill.changelog.files.bounds import first_ts, is_covered, within
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.log_format import Interval
 from tidemill.changelog.reader import LogReader
@@ -109,26 +109,24 @@ class Planner:
 
     def first_ts(self) -> int:
         """The ts above which all lies that is read. Raises StartTsOutOfLog."""
-        start_ts, start = self.reader.start_ts, self.options.start
+        start = self.options.start
         if start == LATEST:
             return self.reader.resolved_ts()
         if start == EARLIEST:
-            return start_ts - 1 if self._has_snapshot(start_ts) else start_ts
+            return first_ts(self.reader) if self.options.initial_snapshot else self.reader.start_ts
         assert isinstance(start, int), "words were handled"
         self.check_covered(start)
         return start
 
     def check_covered(self, ts: int, hint: str = "Give a later startingTs, or earliest.") -> None:
         """Raises StartTsOutOfLog where the log has not all changes above a ts: retention may have moved its start since a query ran."""
-        start_ts = self.reader.start_ts
-        if ts < start_ts and not (ts == start_ts - 1 and self._has_snapshot(start_ts)):
+        tables = self.options.initial_snapshot
+        if not (is_covered(self.reader, ts, created=False) if tables else ts >= self.reader.start_ts):
             raise StartTsOutOfLog(
-                f"the log holds changes from {describe(start_ts)} to {describe(self.reader.resolved_ts())}; {describe(ts)} lies before it",
+                f"the log holds changes from {describe(self.reader.identity.start_ts)} to {describe(self.reader.resolved_ts())}; "
+                f"{describe(ts)} lies before it",
                 hint=hint + (" A log of another name (option log) begins there." if self.capture else ""),
             )
-
-    def _has_snapshot(self, ts: int) -> bool:
-        return self.options.initial_snapshot and initial_load.read_plan(self.reader.storage, ts) is not None
 
     def last_ts(self) -> int:
         """The ts up to which a DataFrame that is not a stream reads. Of a cluster it is the present, for which this waits. Raises

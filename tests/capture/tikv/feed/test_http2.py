@@ -291,7 +291,9 @@ def h2_settings() -> bytes:
 
 
 def with_server(
-    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], use: Callable[[Feed], Awaitable[None]]
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    use: Callable[[Feed], Awaitable[None]],
+    inbox: Inbox | None = None,
 ) -> None:
     """A feed to a server whose answers are given byte by byte."""
 
@@ -299,7 +301,7 @@ def with_server(
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with asyncio.timeout(600):
             port = server.sockets[0].getsockname()[1]
-            feed = await open_feed(Transport.H2, f"127.0.0.1:{port}", 0, Inbox(), Method.V2, Channels())
+            feed = await open_feed(Transport.H2, f"127.0.0.1:{port}", 0, inbox or Inbox(), Method.V2, Channels())
             await use(feed)
         feed.cancel()
         server.close()
@@ -341,6 +343,40 @@ def test_what_makes_no_sense_ends_the_stream_with_a_reason(answer: bytes, text: 
         assert text in (await feed.ended).text
 
     with_server(serve, use)
+
+
+REGIONS = [*range(1 << 20, 99 + (1 << 20))]
+RESOLVED = cdcpb.ChangeDataEvent(resolved_ts=cdcpb.ResolvedTs(regions=REGIONS, ts=7)).SerializeToString()
+
+
+@pytest.mark.parametrize("last", [RESOLVED, b"end"])
+def test_rows_wait_for_a_resolved_ts_or_for_a_small_message(monkeypatch: pytest.MonkeyPatch, last: bytes) -> None:
+    """Without either they would wait for an hour here."""
+    monkeypatch.setattr(http2, "GATHER", 3600.0)
+    rows = cdcpb.ChangeDataEvent(events=[cdcpb.Event(region_id=one) for one in range(1, 200)]).SerializeToString()
+    assert min(len(rows), len(RESOLVED)) > http2.SMALL
+    inbox, waits = Inbox(), asyncio.Event()
+
+    def message(content: bytes) -> bytes:
+        return frame(Frame.DATA, 0, 1, b"\0" + struct.pack(">I", len(content)) + content)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(24)
+        writer.write(h2_settings() + message(rows) + message(rows))
+        await waits.wait()
+        writer.write(message(rows) + message(last))
+
+    async def use(feed: Feed) -> None:
+        assert isinstance(feed, http2.H2Feed)
+        while feed.waiting < 2:
+            await asyncio.sleep(0)
+        assert not inbox.bytes
+        waits.set()
+        while not inbox.bytes:
+            await asyncio.sleep(0)
+        assert drain(inbox) == [rows, rows, rows, last]
+
+    with_server(serve, use, inbox)
 
 
 @pytest.mark.parametrize("silent", [True, False])

@@ -36,6 +36,9 @@ READ = 256 << 10
 LARGEST = 512 << 20  # of a message: one row is 2 x 120 MiB at most
 OUT = BUFFER  # bytes in which messages are gathered
 FLUSH = 0.01  # seconds to wait for more small messages: handing over a few costs as much as many, and the loop would do nothing else
+GATHER = 0.05  # the same while there are rows alone: until a resolved ts comes they only wait
+SMALL = 256  # bytes of a message: below it may be the end of a scan or an error
+RESOLVED = 2 << 3 | 2  # how a message begins that brings resolved ts alone
 CONNECT_TIMEOUT = 5.0
 KEEPALIVE, KEEPALIVE_TIMEOUT = 10.0, 3.0
 FIRST_WINDOW, FIRST_FRAME = 65535, 16384  # of the peer, until it sends its settings
@@ -122,6 +125,7 @@ class H2Feed(asyncio.BufferedProtocol):
         self._is_borrowed = True  # `_out` is of `_buffers`
         self._timer: asyncio.TimerHandle | None = None
         self._keepalive: asyncio.TimerHandle | None = None
+        self._examined, self._hurries = 0, False  # messages since the last flush, and whether one of them does not wait for long
         self._credit = 0  # DATA bytes for which no WINDOW_UPDATE has been sent
         self._held = False  # the inbox is full
         self._to_send: deque[bytes] = deque()
@@ -186,10 +190,32 @@ class H2Feed(asyncio.BufferedProtocol):
         self._give_credit()
         if state[L.D_OUT] >= OUT - READ:
             self.flush()
-        elif state[L.D_MSGS] and self._timer is None:
-            self._timer = self._loop.call_later(FLUSH, self.flush)
+        elif state[L.D_MSGS]:
+            self._flush_soon(int(state[L.D_MSGS]))
         if state[L.D_END] and not state[L.D_LEFT]:
             self._end(FeedEnd(UNKNOWN, "the stream ended without trailers"))
+
+    def _flush_soon(self, messages: int) -> None:
+        """Hand the messages over in a moment, or a little later as long as all are rows."""
+        if not self._hurries and self._hurry(self._examined, messages):
+            self._hurries = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        self._examined = messages
+        if self._timer is None:
+            self._timer = self._loop.call_later(FLUSH if self._hurries else GATHER, self.flush)
+
+    @property
+    def waiting(self) -> int:
+        """How many whole messages are not handed over yet."""
+        return int(self._state[L.D_MSGS])
+
+    def _hurry(self, first: int, last: int) -> bool:
+        """Whether a message from the first up to the last one brings something other than rows."""
+        begins: Array = np.zeros(last - first, np.int64)
+        begins[int(first == 0) :] = self._ends[max(first - 1, 0) : last - 1]
+        return bool(((self._out[begins] == RESOLVED) | (self._ends[first:last] - begins < SMALL)).any())
 
     def _greeting(self, have: int) -> bool:
         """Return whether the peer speaks HTTP/2: its first frame must be SETTINGS. If not, the end names what it speaks instead."""
@@ -238,6 +264,7 @@ class H2Feed(asyncio.BufferedProtocol):
         if self._timer:
             self._timer.cancel()
             self._timer = None
+        self._examined, self._hurries = 0, False
         state = self._state
         n, end = int(state[L.D_MSGS]), int(state[L.D_OUT])
         done = int(self._ends[n - 1]) if n else 0

@@ -55,29 +55,40 @@ def read_batch(reader: Any, number: int, path: str, wanted: pa.Schema = RAW_CHAN
     Every buffer is as long as its rows need, offsets ascend, and columns without nulls have none. Raises LogCorrupt; LogUnavailable if the
     storage does not answer.
     """
+    batch = None
     try:
         batch = reader.get_batch(number)
-        batch.validate()
+        batch.validate(full=True)
     except pa.ArrowException as error:
-        raise _unreadable(path, f"record batch {number} cannot be read: {error}") from error
+        broken = _broken_lengths(batch, wanted) if batch is not None else ""
+        why = f"{number}: the lengths of {broken} are broken" if broken else f"{number} cannot be read: {error}"
+        raise _unreadable(path, f"record batch {why}") from error
     except OSError as error:
         outcome = outcome_of(error, content=True)
         if outcome is not Outcome.BROKEN:
             raise error_of(outcome, path, error) from error
         raise _unreadable(path, f"record batch {number} cannot be read: {error}") from error
-    for at, (name, nullable, is_binary) in enumerate(_wanted(wanted)):
-        column = batch.column(at)
-        if not nullable and column.null_count:
-            raise _unreadable(path, f"record batch {number}: {column.null_count} rows have no {name}")
-        if is_binary and (offsets := _offsets(column))[:-1].size and (offsets[1:] < offsets[:-1]).any():
-            raise _unreadable(path, f"record batch {number}: the lengths of {name} are broken")
+    for at, name in _without_nulls(wanted):
+        if nulls := batch.column(at).null_count:
+            raise _unreadable(path, f"record batch {number}: {nulls} rows have no {name}")
     return batch
 
 
 @lru_cache(maxsize=8)
-def _wanted(schema: pa.Schema) -> list[tuple[str, bool, bool]]:
-    """Name of each column, whether it may have nulls, whether it is binary."""
-    return [(field.name, field.nullable, field.type == pa.binary()) for field in schema]
+def _without_nulls(schema: pa.Schema) -> list[tuple[int, str]]:
+    """Number and name of each column that has no nulls."""
+    return [(at, field.name) for at, field in enumerate(schema) if not field.nullable]
+
+
+def _broken_lengths(batch: pa.RecordBatch, wanted: pa.Schema) -> str:
+    """Return the name of the binary column for which a batch does not validate; "" if it is not such a column."""
+    for at, field in enumerate(wanted):
+        if field.type == pa.binary():
+            try:
+                batch.column(at).validate(full=True)
+            except pa.ArrowException:
+                return str(field.name)
+    return ""
 
 
 def _unreadable(path: str, why: str) -> LogCorrupt:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tidemill.delivery.task.claim import Routing
 from tidemill.delivery.task.reader import Sources
 from tidemill.kernels.flow import layout as f
-from tidemill.kernels.flow.layout import Stop, TableMap
+from tidemill.kernels.flow.layout import Stop
 from tidemill.kernels.flow.merge import first_origins, merge, transaction_begin, unfinished
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
 
@@ -23,19 +23,6 @@ MAX_ROWS = 4096
 """Rows of a chunk. Their records and messages stay in the processor's second-level cache; with 65,536 a row costs half as much again."""
 MAX_BYTES = 32 << 20
 """Bytes of raw rows in a chunk: bounds memory where rows are large."""
-
-
-class Routing(Protocol):
-    """What a merge asks of the pack: the rules of tables. They are looked up by physical id when the first row of a table comes."""
-
-    tables: TableMap
-
-    @property
-    def rules_address(self) -> int:
-        """Where the rules are; changes when one is added."""
-
-    def resolve(self, table_id: int) -> None:
-        """Enter an id into `tables`. Raises SchemaError for an id that no schema describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +58,7 @@ class Chunker:
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._rows = np.zeros(max_rows, ROW)
         self._origins = np.zeros((max_rows, 2), np.int64)
-        self._heads = np.zeros(len(sources) + 1, np.int32)
+        self._heads = np.zeros(12 * (len(sources) + 1), np.uint8)
         self._state = np.zeros(f.ST_WORDS, np.int64)
         self._only = np.zeros(f.ONLY_WORDS, np.int64)
         self._fixed = (self._heads.ctypes.data, owned.ctypes.data, self._rows.ctypes.data, self._origins.ctypes.data)

@@ -20,7 +20,9 @@ from tidemill.errors import ConfigError, MalformedRow, MessageTooLarge, SchemaEr
 from tidemill.kernels.flow import layout as f
 from tidemill.kernels.flow.changes import ColumnChange
 from tidemill.kernels.flow.layout import Mode, TableMap
+from tidemill.kernels.routing import handle_hash
 from tidemill.kernels.routing.identity import KeyHash, unique_slots
+from tidemill.kernels.rows.layout import ValueOp
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.sql import SqlRowEncoder
@@ -31,6 +33,7 @@ from tidemill.protocols.sql.keys import always_split
 from tidemill.rules.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.rules.skip import with_way_out
 from tidemill.sinks.claim_check import keeper
+from tidemill.tidb.schema.model import ColumnInfo
 
 Rows = npt.NDArray[np.void]
 
@@ -43,7 +46,7 @@ class _Kernels:
         shown, tables = [one.shown for one in used], [one.table for one in used]
         self.encoder = LimitedEncoder(pack, lambda output: row_encoder(output, shown, tables, pack.first_target))
         self.splits = ColumnChange(programs, [one.split_slots for one in used])
-        self.key_hash = KeyHash(programs, [[c.name for c in one.hashed] if one.mode is Mode.HASH else [] for one in used])
+        self.key_hash = KeyHash(programs, [[c.name for c in one.hashed] if one.mode >= Mode.HASH else [] for one in used])
         self.filters = RowFilters([one.table.row_filter for one in used], programs, pack.output.ignored_start_ts)
 
     @property
@@ -65,7 +68,7 @@ class _Used:
         if parts > 1 and table.rule.mode is DispatchMode.TS:
             self.mode = Mode.TS
         elif parts > 1 and self.hashed:
-            self.mode = Mode.HASH
+            self.mode = _hash_mode(self.hashed, self.program)
         self.split_slots = self._split_slots(output)
 
     def _split_slots(self, output: Output) -> list[int]:
@@ -78,13 +81,23 @@ class _Used:
         return sorted(dispatched.union(unique_slots(self.program)))
 
 
+def _hash_mode(hashed: Sequence[ColumnInfo], program: TableProgram) -> Mode:
+    """How rows are hashed by these columns. An integer handle is in the record key, and rows do not hold it."""
+    own = program.info.pk_column
+    if [column.id for column in hashed] != ([own.id] if own is not None else []):
+        return Mode.HASH
+    ops = {ValueOp.INT: Mode.HANDLE, ValueOp.UINT: Mode.UNSIGNED_HANDLE}
+    return ops.get(program.ops[program.slots[hashed[0].id]], Mode.HASH)
+
+
 class Compiled:
-    """A pack in use. A table has one number, for its rule and its program alike. See `chunker.Routing`."""
+    """A pack in use. A table has one number, for its rule and its program alike. See `claim.Routing`."""
 
     def __init__(self, pack: Pack) -> None:
         self.pack = pack
         self.tables = TableMap()
         self._rules = np.zeros((16, f.RULE_WORDS), np.int64)
+        self._starts: dict[int, npt.NDArray[np.uint32]] = {}  # what rules point to
         self._used: list[_Used] = []
         self._numbers: dict[tuple[int, int | None], int] = {}  # of tables in use, by the object's identity and the partition apart
         self._made: _Kernels | None = None
@@ -144,7 +157,12 @@ class Compiled:
             fixed = base + table_hash(table.version.schema, table.version.table) % parts
         else:
             fixed = base + (table.version.physical_ids.index(apart) if parts > 1 else 0)
-        self._rules[number, :5] = used.mode, base, parts, fixed if used.mode is Mode.FIXED else -1, bool(used.split_slots)
+        self._rules[number, : f.RULE_SEED] = used.mode, base, parts, fixed if used.mode is Mode.FIXED else -1, bool(used.split_slots)
+        if used.mode > Mode.HASH:
+            starts = handle_hash.starts(used.hashed[0].name)
+            self._starts[starts.ctypes.data] = starts
+            seed = table_hash(table.version.schema, table.version.table)
+            self._rules[number, f.RULE_SEED :] = seed, starts.ctypes.data, handle_hash.digits().ctypes.data
         self._used.append(used)
         self._numbers[id(table), apart] = number
         self._slow_before, self._replaced, self._made = self.slow_rows, self._made or self._replaced, None

@@ -13,13 +13,15 @@ import pyarrow as pa
 from tidemill.changelog.files.segment import check_columns, read_batch
 from tidemill.changelog.log_format import SegmentName, parse_segment
 from tidemill.changelog.reader import open_segment
+from tidemill.delivery.task.claim import Claim
 from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import layout as f
 
 Words = npt.NDArray[np.int64]
 
-_COLUMNS = ("table_id", "start_ts", "commit_ts", "key", "value", "old_value")
+_COLUMNS = [RAW_CHANGE.get_field_index(name) for name in ("table_id", "start_ts", "commit_ts", "key", "value", "old_value")]
+_COMMIT = RAW_CHANGE.get_field_index("commit_ts")
 
 
 def fixed_address(column: pa.Array) -> int:
@@ -38,23 +40,24 @@ def binary_addresses(column: pa.Array) -> tuple[int, int, int, int]:
 
 
 def describe(words: Words, batch: pa.RecordBatch, begin: int, end: int, *, more: bool, base: int) -> None:
-    """Fill in a source's words so that rows begin … end - 1 of the batch are read next."""
-    table_id, start_ts, commit_ts, key, value, old_value = (batch.column(name) for name in _COLUMNS)
+    """Fill in a source's words so that rows begin … end - 1 of the batch, which has the columns of RAW_CHANGE, are read next."""
+    table_id, start_ts, commit_ts, key, value, old_value = map(batch.column, _COLUMNS)
     key_offsets, keys, _, _ = binary_addresses(key)
     value_words = binary_addresses(value)
     old_words = binary_addresses(old_value)
-    words[: f.S_OLD_BIT + 1] = (
+    words[: f.S_PICKED + 1] = (
         *(begin, end, int(more), base),
         *(fixed_address(table_id), fixed_address(start_ts), fixed_address(commit_ts)),
         *(key_offsets, keys),
         *value_words,
         *old_words,
+        0,
     )
 
 
 def commits(batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
     """The commit_ts column."""
-    values: npt.NDArray[np.uint64] = batch.column("commit_ts").to_numpy(zero_copy_only=True)
+    values: npt.NDArray[np.uint64] = batch.column(_COMMIT).to_numpy(zero_copy_only=True)
     return values
 
 
@@ -74,8 +77,10 @@ class Source:
     Rows are numbered across all batches, so that a source can be set back to one. Raises SegmentGone and LogCorrupt.
     """
 
-    def __init__(self, paths: Sequence[str], from_ts: int, to_ts: int, words: Words) -> None:
-        self._paths = paths
+    def __init__(self, paths: Sequence[str], from_ts: int, to_ts: int, words: Words, claim: Claim | None = None) -> None:
+        """`claim` picks the rows that are read; None: all are."""
+        self._paths, self._claim = paths, claim
+        self._picked: npt.NDArray[np.int32] | None = None
         # numpy compares uint64 arrays with Python ints through float64, which moves rows at a boundary.
         self._from, self._to = np.uint64(from_ts), np.uint64(to_ts)
         self._words = words
@@ -86,14 +91,17 @@ class Source:
         self._name: SegmentName | None = None  # of the open file
         self._file = -1
         self._next = (0, 0)
-        self._looked_at: tuple[int, int, Any] = (-1, -1, None)
+        self._looked_at: tuple[int, int, Any, Any] = (-1, -1, None, None)
         self.batch: pa.RecordBatch | None = None
         words[f.S_POS], words[f.S_END], words[f.S_MORE] = 0, 0, int(bool(paths))
 
     @property
     def number(self) -> int:
         """The number of the next row."""
-        return int(self._words[f.S_BASE] + self._words[f.S_POS])
+        base, pos = int(self._words[f.S_BASE]), int(self._words[f.S_POS])
+        if self._picked is None or self._ended:
+            return base + pos
+        return base + (int(self._picked[pos]) if pos < len(self._picked) else self._places[self._now].rows)
 
     def advance(self) -> None:
         """Use the next batch that has rows of the interval. If there is none, the source is at its end."""
@@ -114,7 +122,8 @@ class Source:
         place = self._places[self._now]
         if now != self._now or self._ended:
             self._use(place)
-        self._words[f.S_POS] = number - place.base
+        row = number - place.base
+        self._words[f.S_POS] = row if self._picked is None else int(np.searchsorted(self._picked, row))
 
     def _end(self) -> None:
         """No row is left. From now on `number` is one past the last row."""
@@ -132,7 +141,7 @@ class Source:
                 at = self._first_batch()
             if at < self._reader.num_record_batches:
                 last = self._places[-1] if self._places else None
-                self._places.append(_Place(file, at, last.base + last.rows if last else 0, self._batch(at).num_rows))
+                self._places.append(_Place(file, at, last.base + last.rows if last else 0, len(self._batch(at)[1])))
                 self._now = len(self._places) - 1
                 self._next = (file, at + 1)
                 return True
@@ -165,29 +174,34 @@ class Source:
         told = self._reader.last_ts(at)
         if told is not None:
             return np.uint64(told)
-        found = commits(self._batch(at))
+        _, found = self._batch(at)
         return found[-1] if len(found) else None
 
-    def _batch(self, at: int) -> pa.RecordBatch:
-        """A batch of the open file. The newest one is kept, so that looking at a batch and then using it reads it once."""
-        if self._looked_at[:2] == (self._file, at):
-            return self._looked_at[2]
-        path = self._paths[self._file]
-        batch = read_batch(self._reader, at, path)
-        _check_interval(path, self._name, commits(batch))
-        self._looked_at = self._file, at, batch
-        return batch
+    def _batch(self, at: int) -> tuple[pa.RecordBatch, npt.NDArray[np.uint64]]:
+        """A batch of the open file, and its commit_ts. The newest one is kept, so that looking at it and then using it reads it once."""
+        file, number, batch, found = self._looked_at
+        if (file, number) != (self._file, at):
+            path = self._paths[self._file]
+            batch = read_batch(self._reader, at, path)
+            found = commits(batch)
+            _check_interval(path, self._name, found)
+            self._looked_at = self._file, at, batch, found
+        return batch, found
 
     def _use(self, place: _Place) -> bool:
         """Describe a batch to the kernels. False if it has no row of the interval and batches with such rows may follow."""
         self._open(place.file)
         self._ended = False
-        self.batch = batch = self._batch(place.batch)
-        found = commits(batch)
-        begin = int(np.searchsorted(found, self._from, "right"))
-        end = int(np.searchsorted(found, self._to, "right"))
+        batch, found = self._batch(place.batch)
+        self.batch = batch
+        begin = 0 if len(found) and found[0] > self._from else int(found.searchsorted(self._from, "right"))
+        end = len(found) if len(found) and found[-1] <= self._to else int(found.searchsorted(self._to, "right"))
         last = end < len(found) or (place.file == len(self._paths) - 1 and place.batch == self._reader.num_record_batches - 1)
         describe(self._words, batch, begin, end, more=not last, base=place.base)
+        if self._claim is not None:
+            self._picked = picked = self._claim.pick(self._words, begin, end)
+            begin, end = 0, len(picked)
+            self._words[[f.S_POS, f.S_END, f.S_PICKED]] = begin, end, picked.ctypes.data
         return begin < end or last
 
 
@@ -201,12 +215,19 @@ def _check_interval(path: str, name: SegmentName | None, found: npt.NDArray[np.u
 class Sources:
     """Sorted sources side by side, with their words in one table for the kernels."""
 
-    def __init__(self, chains: Sequence[Sequence[str]], from_ts: int, to_ts: int, ranges: Sequence[tuple[int, int]] = ()) -> None:
-        """The rows of (from_ts, to_ts], or of each chain those of its own range."""
+    def __init__(
+        self,
+        chains: Sequence[Sequence[str]],
+        from_ts: int,
+        to_ts: int,
+        ranges: Sequence[tuple[int, int]] = (),
+        claim: Claim | None = None,
+    ) -> None:
+        """The rows of (from_ts, to_ts], or of each chain those of its own range; with `claim` only those that it picks."""
         self.words = np.zeros((max(1, len(chains)), f.S_WORDS), np.int64)
         self.address = int(self.words.ctypes.data)
         bounds = ranges or [(from_ts, to_ts)] * len(chains)
-        self.all = [Source(paths, *bounds[i], self.words[i]) for i, paths in enumerate(chains)]
+        self.all = [Source(paths, *bounds[i], self.words[i], claim) for i, paths in enumerate(chains)]
         self._alive: list[pa.RecordBatch | None] = []
 
     def __len__(self) -> int:

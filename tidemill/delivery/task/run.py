@@ -17,6 +17,7 @@ from tidemill.changelog.storage.outcomes import error_of, outcome_of
 from tidemill.delivery.epoch_fence import FenceCheck
 from tidemill.delivery.inputs import table_pack
 from tidemill.delivery.task.chunker import MAX_ROWS, Chunk, Chunker
+from tidemill.delivery.task.claim import Claim
 from tidemill.delivery.task.compiled_tables import Compiled
 from tidemill.delivery.task.encoder import limits_of
 from tidemill.delivery.task.reader import Sources
@@ -62,7 +63,8 @@ def deliver(item: WorkItem) -> TaskStats:
     sink.begin(_context(item, compiled, check_fence))
     try:
         owned = owned_targets(len(targets), item.share, item.shares)
-        chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts, item.ranges), compiled, owned)
+        claim = Claim(compiled, owned) if item.shares > 1 else None
+        chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts, item.ranges, claim), compiled, owned)
         shaper = Shaper(compiled, owned)
         then = clock()
         for chunk in chunker:
@@ -94,7 +96,7 @@ def deliver(item: WorkItem) -> TaskStats:
     except BaseException:
         sink.abandon()
         raise
-    stats.rows_read = chunker.rows_seen
+    stats.rows_read = chunker.rows_seen + (claim.left_out if claim is not None else 0)
     stats.corrupted_rows, stats.corrupted = compiled.take_corrupted()
     stats.slow_rows, stats.skipped_rows = compiled.slow_rows - slow, compiled.skipped_rows - skipped
     stats.cpu_ns = time.process_time_ns() - cpu
@@ -142,10 +144,19 @@ class Shaper:
         if chunk.may_split or chunk.keep:
             rows = self._split_updates(rows, chunk)
         if chunk.hashed:
-            hashes = self._compiled.hashes(rows)
+            hashes = self._hashes(rows)
             hashed_targets(len(rows), rows.ctypes.data, self._compiled.rules_address, hashes.ctypes.data)
         groups = arrange(len(rows), rows.ctypes.data, *self._places)
         return self._out[: self._starts[groups]], self._starts[: groups + 1]
+
+    def _hashes(self, rows: Rows) -> npt.NDArray[np.uint32]:
+        """The hashes of the rows that have no target yet."""
+        without = rows["target"] < 0
+        if without.all():
+            return self._compiled.hashes(rows)
+        hashes = np.zeros(len(rows), np.uint32)
+        hashes[without] = self._compiled.hashes(rows[without])
+        return hashes
 
     def _split_updates(self, rows: Rows, chunk: Chunk) -> Rows:
         changed = self._compiled.changed(rows) if chunk.may_split else None

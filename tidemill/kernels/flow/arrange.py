@@ -6,7 +6,7 @@ Reference: `reference.split`, `reference.arrange`.
 from __future__ import annotations
 
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.flow.layout import RULE_BASE, RULE_MODE, RULE_PARTS, RULE_SIZE, Mode
+from tidemill.kernels.flow.layout import RULE_BASE, RULE_PARTS, RULE_SIZE
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32, ld32s, ld64, st8, st32, st64
 from tidemill.records import (
     KIND_DELETE,
@@ -30,7 +30,6 @@ from tidemill.records import (
 use_cache()
 
 _ROW = ROW.itemsize
-_HASH = int(Mode.HASH)
 
 
 @entry(5)
@@ -68,11 +67,11 @@ def split(n, rows, changed, keep, out):
 
 @entry(4)
 def hashed_targets(n, rows, rules, hashes):
-    """Set the targets of rows whose rule hashes column values: the row's uint32 in `hashes` modulo the topic's partitions."""
+    """Set the targets of rows that have none yet: the row's uint32 in `hashes` modulo the topic's partitions."""
     for i in range(n):
         row = rows + _ROW * i
-        rule = rules + RULE_SIZE * ld32(row + R_TABLE)
-        if ld64(rule + 8 * RULE_MODE) == _HASH:
+        if ld32s(row + R_TARGET) < 0:
+            rule = rules + RULE_SIZE * ld32(row + R_TABLE)
             st32(row + R_TARGET, ld64(rule + 8 * RULE_BASE) + ld32(hashes + 4 * i) % ld64(rule + 8 * RULE_PARTS))
     return 0
 

@@ -15,26 +15,33 @@ WORD = 8
 (S_POS, S_END, S_MORE, S_BASE, S_TABLE_ID, S_START, S_COMMIT, S_KEY_OFFSETS, S_KEYS) = range(9)
 (S_VALUE_OFFSETS, S_VALUES, S_VALUE_VALID, S_VALUE_BIT) = range(9, 13)
 (S_OLD_OFFSETS, S_OLDS, S_OLD_VALID, S_OLD_BIT) = range(13, 17)
+S_PICKED = 17
 S_WORDS = 20
 S_SIZE = WORD * S_WORDS
 """S_MORE: another batch follows this one. S_BASE: number of the batch's row 0 within the whole source.
 
-S_…_VALID: address of the validity bitmap, 0 if no value is null; S_…_BIT: the bit of row 0 in it.
+S_…_VALID: address of the validity bitmap, 0 if no value is null; S_…_BIT: the bit of row 0 in it. S_PICKED: 0, or the address of int32
+numbers of rows: only these are read, and S_POS and S_END count them.
 """
 
 # A routing rule: one per table in use.
-(RULE_MODE, RULE_BASE, RULE_PARTS, RULE_TARGET, RULE_MAY_SPLIT) = range(5)
+(RULE_MODE, RULE_BASE, RULE_PARTS, RULE_TARGET, RULE_MAY_SPLIT, RULE_SEED, RULE_STARTS, RULE_DIGITS) = range(8)
 RULE_WORDS = 8
 RULE_SIZE = WORD * RULE_WORDS
-"""RULE_BASE: target of the topic's partition 0. RULE_TARGET: the target if it is always the same, else -1."""
+"""RULE_BASE: target of the topic's partition 0. RULE_TARGET: the target if it is always the same, else -1.
+
+RULE_SEED, RULE_STARTS, RULE_DIGITS: of a hash of the integer handle, see `routing.handle_hash`.
+"""
 
 
 class Mode(enum.IntEnum):
-    """How a row's target is found: by table, by commit_ts, or by a hash of column values."""
+    """How a row's target is found: by table, by commit_ts, by a hash of column values, or of the handle in the record key."""
 
     FIXED = 0
     TS = 1
     HASH = 2
+    HANDLE = 3  # a signed integer
+    UNSIGNED_HANDLE = 4
 
 
 NOT_FOUND, DROP = -2, -1

@@ -1,27 +1,22 @@
 """Merges k sorted sources into row records in the order (commit_ts, start_ts, key), and routes rows by table.
 
+The commit_ts of each source's next row is kept beside it, so most comparisons read one short array.
+
 Reference: `reference.merge`. Addresses are int64. Nothing is allocated, nothing raises: the caller provides the room.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.flow.layout import (
     DROP,
-    GOLDEN,
     NOT_FOUND,
     ONLY,
     ONLY_COMMIT,
     ONLY_KINDS,
     ONLY_START,
-    RULE_BASE,
     RULE_MAY_SPLIT,
-    RULE_MODE,
-    RULE_PARTS,
     RULE_SIZE,
-    RULE_TARGET,
     S_BASE,
     S_COMMIT,
     S_END,
@@ -32,6 +27,7 @@ from tidemill.kernels.flow.layout import (
     S_OLD_OFFSETS,
     S_OLD_VALID,
     S_OLDS,
+    S_PICKED,
     S_POS,
     S_SIZE,
     S_START,
@@ -49,10 +45,10 @@ from tidemill.kernels.flow.layout import (
     ST_REASON,
     ST_SEEN,
     ST_SOURCE,
-    Mode,
     Stop,
 )
-from tidemill.kernels.intrinsics import as_i, as_u, bswap64, entry, jit, ld8, ld32, ld64, ldu64, st8, st32, st64
+from tidemill.kernels.flow.targets import find_rule, target_of
+from tidemill.kernels.intrinsics import bswap64, entry, jit, ld8, ld32, ld64, ldu64, memmove, prefetch, st8, st32, st64
 from tidemill.records import (
     KIND_DELETE,
     KIND_INSERT,
@@ -76,24 +72,11 @@ use_cache()
 
 _ROW = ROW.itemsize
 ALL_KINDS = 1 << KIND_DELETE | 1 << KIND_UPDATE | 1 << KIND_INSERT
-_GOLDEN = np.uint64(GOLDEN)
-_SHIFT = np.uint64(40)
 _FOREVER = 0x7FFFFFFFFFFFFFFF
-_TS, _HASH = int(Mode.TS), int(Mode.HASH)
+MANY = 8
+"""With more sources than this, what they have next is asked for early: the processor notices a dozen of streams by itself."""
+AHEAD_BYTES = 128
 _DONE, _FULL, _DRY, _UNKNOWN = int(Stop.DONE), int(Stop.FULL), int(Stop.DRY), int(Stop.UNKNOWN)
-
-
-@jit
-def find_rule(pairs, mask, table_id):
-    """Return the rule number of a table id, DROP or NOT_FOUND."""
-    at = as_i((as_u(table_id) * _GOLDEN) >> _SHIFT) & mask
-    while True:
-        found = ld64(pairs + 16 * at)
-        if found == table_id:
-            return ld64(pairs + 16 * at + 8)
-        if found == 0:
-            return NOT_FOUND
-        at = (at + 1) & mask
 
 
 @jit
@@ -114,6 +97,13 @@ def key_before(p, n, q, m):
             return a < b
         i += 1
     return n < m
+
+
+@jit
+def row_at(s, pos):
+    """Return the number of the row at a position of a source."""
+    picked = ld64(s + 8 * S_PICKED)
+    return pos if picked == 0 else ld32(picked + 4 * pos)
 
 
 @jit
@@ -139,44 +129,75 @@ def is_null(bitmap, at):
 
 
 @jit
-def place_of(sources, heads, first, end, j):
-    """Return where source j belongs among heads first … end - 1, which are sorted by their next row: behind those that are equal."""
+def place_by_commit(heads, first, size, commit):
+    """Return the place behind those of `size` heads from `first` on whose commit_ts is at most `commit`. No branch depends on them."""
+    while size > 1:
+        half = size >> 1
+        first = first + half if ld64(heads + 8 * (first + half - 1)) <= commit else first
+        size -= half
+    if size == 1 and ld64(heads + 8 * first) <= commit:
+        first += 1
+    return first
+
+
+@jit
+def place_of(sources, heads, order, first, end, j, row, commit):
+    """Return where source j, with this next row, belongs among heads first … end - 1: behind those that are equal."""
+    place = place_by_commit(heads, first, end - first, commit)
+    if place == first or ld64(heads + 8 * (place - 1)) != commit:
+        return place
+    first = place_by_commit(heads, first, place - first, commit - 1)
     s = sources + S_SIZE * j
-    pos = ld64(s + 8 * S_POS)
-    while first < end:
-        middle = (first + end) >> 1
-        t = sources + S_SIZE * ld32(heads + 4 * middle)
-        if row_before(s, pos, t, ld64(t + 8 * S_POS)):
-            end = middle
+    while first < place:
+        middle = (first + place) >> 1
+        t = sources + S_SIZE * ld32(order + 4 * middle)
+        if row_before(s, row, t, row_at(t, ld64(t + 8 * S_POS))):
+            place = middle
         else:
             first = middle + 1
     return first
 
 
 @jit
-def insert_head(sources, heads, live, j):
+def insert_head(sources, heads, order, live, j):
     """Insert source j among the live ones."""
-    at = place_of(sources, heads, 0, live, j)
-    i = live
-    while i > at:
-        st32(heads + 4 * i, ld32(heads + 4 * (i - 1)))
-        i -= 1
-    st32(heads + 4 * at, j)
+    s = sources + S_SIZE * j
+    row = row_at(s, ld64(s + 8 * S_POS))
+    commit = ld64(ld64(s + 8 * S_COMMIT) + 8 * row)
+    at = place_of(sources, heads, order, 0, live, j, row, commit)
+    memmove(heads + 8 * (at + 1), heads + 8 * at, 8 * (live - at))
+    memmove(order + 4 * (at + 1), order + 4 * at, 4 * (live - at))
+    st64(heads + 8 * at, commit)
+    st32(order + 4 * at, j)
+
+
+@jit
+def prefetch_row(commits, starts, ids, key_offsets, keys, value_offsets, old_offsets, i):
+    """Ask for the lines of a source's columns that follow row i: with many sources the processor does not see that it reads in order."""
+    prefetch(keys + ld32(key_offsets + 4 * i) + AHEAD_BYTES)
+    if i & 7 == 0:
+        prefetch(commits + 8 * i + AHEAD_BYTES)
+        prefetch(starts + 8 * i + AHEAD_BYTES)
+        prefetch(ids + 8 * i + AHEAD_BYTES)
+        prefetch(key_offsets + 4 * i + AHEAD_BYTES)
+        prefetch(value_offsets + 4 * i + AHEAD_BYTES)
+        prefetch(old_offsets + 4 * i + AHEAD_BYTES)
 
 
 @entry(14)
 def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_rows, max_bytes, only, state):
     """Write rows of k sources, in order, to `rows` from record n on. Return the number of records then.
 
-    heads: k int32 of scratch. pairs, mask: the table map. owned: a byte per target. origins: two words per record, its source and its
-    number there. only: limit to one transaction. state: counters and the reason for stopping. Rows of dropped ids, rows that change nothing
-    and rows of targets that are not owned are skipped. A row's target stays -1 if it depends on more than the table and the ts.
+    heads: 12 bytes of scratch for each source and 12 more. pairs, mask: the table map. owned: a byte per target. origins: two words per
+    record, its source and its number there. only: limit to one transaction. state: counters and the reason for stopping. Rows of dropped
+    ids, rows that change nothing and rows of targets that are not owned are skipped. A row's target stays -1 if `target_of` cannot tell it.
     """
     live = 0
+    order = heads + 8 * (k + 1)
     for j in range(k):
         s = sources + S_SIZE * j
         if ld64(s + 8 * S_POS) < ld64(s + 8 * S_END):
-            insert_head(sources, heads, live, j)
+            insert_head(sources, heads, order, live, j)
             live += 1
         elif ld64(s + 8 * S_MORE) != 0:
             st64(state + 8 * ST_REASON, _DRY)
@@ -191,7 +212,7 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
     rule = DROP
     r = rules
     while live > 0:
-        j = ld32(heads)
+        j = ld32(order)
         s = sources + S_SIZE * j
         pos = ld64(s + 8 * S_POS)
         begin = pos
@@ -210,22 +231,21 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
         olds = ld64(s + 8 * S_OLDS)
         old_valid = ld64(s + 8 * S_OLD_VALID)
         old_bit = ld64(s + 8 * S_OLD_BIT)
-        limit = _FOREVER
-        if live > 1:
-            t = sources + S_SIZE * ld32(heads + 4)
-            limit = ld64(ld64(t + 8 * S_COMMIT) + 8 * ld64(t + 8 * S_POS))
+        picked = ld64(s + 8 * S_PICKED)
+        limit = ld64(heads + 8) if live > 1 else _FOREVER
         reason = -1
         while pos < end:
-            commit = ld64(commits + 8 * pos)
+            i = pos if picked == 0 else ld32(picked + 4 * pos)
+            commit = ld64(commits + 8 * i)
             if pos > begin and commit >= limit:
                 break
-            if limited != 0 and (commit != only_commit or ld64(starts + 8 * pos) != only_start):
+            if limited != 0 and (commit != only_commit or ld64(starts + 8 * i) != only_start):
                 reason = _DONE
                 break
             if n >= max_rows or size >= max_bytes:
                 reason = _FULL
                 break
-            table_id = ld64(ids + 8 * pos)
+            table_id = ld64(ids + 8 * i)
             if table_id != last:
                 rule = find_rule(pairs, mask, table_id)
                 if rule == NOT_FOUND:
@@ -234,8 +254,9 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
                     break
                 last = table_id
                 r = rules + RULE_SIZE * rule
-            i = pos
             pos += 1
+            if live > MANY:
+                prefetch_row(commits, starts, ids, key_offsets, keys, value_offsets, old_offsets, i)
             if rule == DROP:
                 st64(state + 8 * ST_DROPPED, ld64(state + 8 * ST_DROPPED) + 1)
                 continue
@@ -258,18 +279,15 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
                 st64(state + 8 * ST_KINDS, ld64(state + 8 * ST_KINDS) | found)
                 if found & kinds == 0:
                     continue
-            mode = ld64(r + 8 * RULE_MODE)
-            target = ld64(r + 8 * RULE_TARGET)
-            if mode == _TS:
-                target = ld64(r + 8 * RULE_BASE) + commit % ld64(r + 8 * RULE_PARTS)
-            if target >= 0 and ld8(owned + target) == 0:
-                continue
-            if mode == _HASH:
-                st64(state + 8 * ST_HASHED, ld64(state + 8 * ST_HASHED) + 1)
-            if may_split != 0:
-                st64(state + 8 * ST_MAY_SPLIT, ld64(state + 8 * ST_MAY_SPLIT) + 1)
             key_at = ld32(key_offsets + 4 * i)
             key_length = ld32(key_offsets + 4 * i + 4) - key_at
+            target = target_of(r, commit, keys + key_at, key_length)
+            if target < 0:
+                st64(state + 8 * ST_HASHED, ld64(state + 8 * ST_HASHED) + 1)
+            elif ld8(owned + target) == 0:
+                continue
+            if may_split != 0:
+                st64(state + 8 * ST_MAY_SPLIT, ld64(state + 8 * ST_MAY_SPLIT) + 1)
             o = rows + _ROW * n
             st64(o + R_KEY, keys + key_at)
             st64(o + R_VALUE, values + value_at if value >= 0 else 0)
@@ -297,15 +315,18 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
             st64(state + 8 * ST_REASON, _DRY)
             st64(state + 8 * ST_SOURCE, j)
             return n
-        moved = live - 1  # heads that come before source j now
-        if pos < end:
-            moved = place_of(sources, heads, 1, live, j) - 1
-        for i in range(moved):
-            st32(heads + 4 * i, ld32(heads + 4 * (i + 1)))
-        if pos < end:
-            st32(heads + 4 * moved, j)
-        else:
+        if pos >= end:
             live -= 1
+            memmove(heads, heads + 8, 8 * live)
+            memmove(order, order + 4, 4 * live)
+            continue
+        i = pos if picked == 0 else ld32(picked + 4 * pos)
+        commit = ld64(commits + 8 * i)
+        moved = place_of(sources, heads, order, 1, live, j, i, commit) - 1  # heads that come before source j now
+        memmove(heads, heads + 8, 8 * moved)
+        memmove(order, order + 4, 4 * moved)
+        st64(heads + 8 * moved, commit)
+        st32(order + 4 * moved, j)
     st64(state + 8 * ST_REASON, _DONE)
     return n
 
@@ -319,11 +340,10 @@ def unfinished(k, sources, rows, n):
     for j in range(k):
         s = sources + S_SIZE * j
         pos = ld64(s + 8 * S_POS)
-        if (
-            pos < ld64(s + 8 * S_END)
-            and ld64(ld64(s + 8 * S_COMMIT) + 8 * pos) == commit
-            and ld64(ld64(s + 8 * S_START) + 8 * pos) == start
-        ):
+        if pos >= ld64(s + 8 * S_END):
+            continue
+        i = row_at(s, pos)
+        if ld64(ld64(s + 8 * S_COMMIT) + 8 * i) == commit and ld64(ld64(s + 8 * S_START) + 8 * i) == start:
             return 1
     return 0
 

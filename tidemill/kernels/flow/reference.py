@@ -37,6 +37,12 @@ def merge(sources: Iterable[Sequence[Row]]) -> list[Row]:
     return sorted(rows, key=lambda r: (r.commit_ts, r.start_ts, r.key))
 
 
+def claim(targets: Sequence[int | None], owned: Sequence[int]) -> list[int]:
+    """Return the numbers of the rows that an item merges. `targets`: of each row, -1 if it is not known yet, None if the row is dropped;
+    `owned`: not 0 for each target of the item."""
+    return [number for number, target in enumerate(targets) if target is not None and (target < 0 or owned[target])]
+
+
 def split(rows: Iterable[Row], changed: Sequence[bool]) -> list[Row]:
     """Split updates whose flag is set into a delete and an insert."""
     out: list[Row] = []

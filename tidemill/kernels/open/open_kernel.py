@@ -32,6 +32,7 @@ from tidemill.kernels.intrinsics import (
 )  # fmt: skip
 from tidemill.kernels.messages.compress import compress_in_place
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.ahead import ask_ahead
 from tidemill.kernels.rows.changed import ASK, CHANGED, SAME, is_bytes
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
@@ -317,6 +318,7 @@ def open_rows(i, n, rows, tables, T, S, st):
         events = ld64(message + M_ROWS)
     outcome = L.DONE
     while i < n:
+        ask_ahead(i, n, rows, tables)
         row = rows + ROW_BYTES * i
         table = tables + L.TABLE_BYTES * ld32(row + R_TABLE)
         flags = ld64(table + 8 * L.T_FLAGS)

@@ -18,16 +18,16 @@ from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritte
 from tidemill.binlog.records import Record
 from tidemill.binlog.source import outlet as outlet_module
 from tidemill.binlog.source.outlet import LogOutlet
-from tidemill.binlog.source.reading import LogEntry
+from tidemill.binlog.source.reading import LogEntry, SchemaRow
 from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.spread import PARTITION_BY, Layout, partition_of
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import DiskLow, LogUnavailable
+from tidemill.errors import DiskLow, LogError, LogUnavailable
 from tidemill.kernels.binlog.layout import T_NUMBER
-from tidemill.tidb.keys import record_key
+from tidemill.tidb.keys import DDL_JOB_HISTORY, meta_hash_field, record_key
 
 BEGIN = 1000
 PARTITIONS = 3
@@ -183,3 +183,20 @@ def test_at_the_end_nothing_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
     assert not saving.is_alive()
     outlet.close()
     assert opened(tmp_path).load() == Position(BEGIN)
+
+
+def test_a_description_that_the_head_has_passed_is_an_error_and_a_repeated_one_is_none(tmp_path: Path) -> None:
+    """It stands right below the rows that need it; the position saved before may be that ts."""
+
+    def altered(ts: int, job: int) -> list[LogEntry]:
+        key = meta_hash_field(DDL_JOB_HISTORY, job.to_bytes(8, "big"))
+        return [LogEntry(ts, schema=(SchemaRow(ts - 1, ts - 2, key, b"{}"),)), rows_of((1, 1), ts=ts)]
+
+    outlet = opened(tmp_path)
+    outlet.write(altered(BEGIN + 10, 1))
+    outlet.save(Position(BEGIN + 10))
+    outlet.write(altered(BEGIN + 10, 1))
+    with pytest.raises(LogError, match="need a table's description before them"):
+        outlet.write(altered(BEGIN + 11, 2))
+    outlet.close()
+    assert LogReader(tmp_path / "log").read_schema(BEGIN, BEGIN + 10).num_rows == 1

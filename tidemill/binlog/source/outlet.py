@@ -13,13 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill import tso
 from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.binlog.source.reading import LogEntry, SchemaRow
 from tidemill.changelog.log_format import MAX_BATCH_ROWS
+from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter, PartitionWriter
-from tidemill.errors import DiskLow, LogUnavailable
+from tidemill.errors import DiskLow, LogError, LogUnavailable
 from tidemill.events import RAW_CHANGE, Op
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 
@@ -90,9 +92,24 @@ class LogOutlet:
 
     def _take(self, entry: LogEntry) -> None:
         for row in entry.schema:
+            if row.commit_ts <= self.writer.schema.head:
+                self._check_written(row)
             self._add(self.writer.schema, _schema_batch(row))
         for partition, run in (*entry.changes, *entry.large):
             self._add(self.writer.partition(partition), run)
+
+    def _check_written(self, row: SchemaRow) -> None:
+        """Raise LogError unless the log has this row: then it was published before a crash. A description that is needed before its own
+        binlog comes stands right below the rows that need it, and the head may have passed that ts."""
+        reader = LogReader(self.writer.storage)
+        if row.commit_ts > reader.start_ts:
+            found = reader.read_schema(row.commit_ts - 1, row.commit_ts)
+            if pc.any(pc.equal(found["key"], pa.scalar(row.key, pa.binary()))).as_py():
+                return
+        raise LogError(
+            f"rows at {tso.describe(row.commit_ts + 1)} need a table's description before them, and the log is complete up to there",
+            hint="Begin a new log, with an earlier --start-ts: what is read from there has the description in its place.",
+        )
 
     def _add(self, writer: PartitionWriter, run: Run) -> None:
         _, above = _cut([run], writer.head)  # what is at or below the head was published before a crash

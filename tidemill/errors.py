@@ -310,6 +310,13 @@ class FeedMismatch(TidemillError):
     code = "TM:ErrFeedMismatch"
 
 
+class UnexpectedError(TidemillError):
+    """A fault of Tidemill. The process's log has the stack."""
+
+    code = "TM:ErrUnexpected"
+    retryable = True
+
+
 class SystemFailed(TidemillError):
     """The operating system refuses a file, a folder or a socket."""
 

@@ -23,11 +23,11 @@ from tests.support.changelog.logs import (
     write_segment,
 )
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.log_format import Affinity
+from tidemill.changelog.log_format import IDENTITY, Affinity, LogIdentity
 from tidemill.changelog.reader import FRESH_SECONDS, LogReader, log_exists
 from tidemill.changelog.storage.open import LocalStorage, Storage, open_segment, open_storage
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import LogCorrupt, LogError, SegmentGone, StartTsOutOfLog
+from tidemill.errors import LogCorrupt, LogError, LogUnavailable, SegmentGone, StartTsOutOfLog
 
 ENDS = [START + 10, START + 20, START + 30]
 ROWS = [put(7, 1, START + 1), put(7, 2, START + 12), delete(7, 1, START + 25)]
@@ -216,6 +216,30 @@ def test_no_log_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="not a change log"):
         LogReader(tmp_path)
     assert log_exists(build_log(tmp_path / "log"))
+
+
+class _Away(LocalStorage):
+    is_away = False
+
+    def read(self, name: str) -> bytes | None:
+        if self.is_away and name == IDENTITY:
+            raise LogUnavailable("the storage is away")
+        return super().read(name)
+
+
+def test_a_layout_that_could_not_be_read_is_looked_for_again(tmp_path: Path) -> None:
+    with LogWriter.create(LocalStorage(str(tmp_path), sync=False), LogIdentity("1", START, 1), snapshot={}) as log:
+        log.schema.set_head(START + 10)
+        log.partition(0).set_head(START + 10)
+        place = _Away(str(tmp_path))
+        reader = LogReader(place)
+        log.set_identity(log.identity.grown(START + 10, 2))
+    place.is_away = True
+    with pytest.raises(LogUnavailable):
+        reader.laid_out(START + 20)
+    place.is_away = False
+    assert reader.laid_out(START + 20)
+    assert reader.partitions == 2
 
 
 class _Counting(LocalStorage):

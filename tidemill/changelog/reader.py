@@ -91,8 +91,9 @@ class LogReader:
         if ts <= self._laid_out_to:
             return False
         before = self._identity.layouts
-        self._laid_out_to = ts
-        return self.identity_now().layouts != before
+        found = self.identity_now().layouts
+        self._laid_out_to = ts  # only now: if the storage did not answer, the next look has to ask again
+        return found != before
 
     @property
     def partitions(self) -> int:

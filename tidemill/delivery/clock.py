@@ -102,7 +102,7 @@ class Clock:
         trigger further counts, and the one that is behind is enough to know that none is."""
         if self._by_table:
             heads = self._reader.heads()  # first: it may bring a newer log.json
-            return levelled(heads, self._reader.identity.units_at(begin.ts))
+            return levelled(heads, self._reader.identity.units_at(begin.ts)[: len(heads)])  # see `next_position`
         beyond = begin.ts if has_passed else begin.ts + compose(self._trigger_ms) - 1
         least = self._reader.resolved_ts_if_above(beyond)
         return [least] * self._reader.partitions

@@ -111,6 +111,18 @@ def test_a_sink_that_breaks_is_told_and_ends_the_run(world: World) -> None:
     assert json.loads((world.folder / "data/changefeeds/f/delivery.json").read_text())["errors"] == 1
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_fault_of_tidemill_is_told_like_a_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("zip() argument 2 is longer")
+
+    monkeypatch.setattr("tidemill.delivery.clock.Clock.next", broken)
+    world.feed().start()
+    ended = world.until("ended")
+    assert (ended["how"], ended["code"], ended["retryable"]) == ("failed", "TM:ErrUnexpected", True)
+    assert "zip() argument 2" in ended["message"]
+
+
 def until(condition: Callable[[], bool], world: World) -> None:
     """Each look at the log wakes the changefeed."""
     while not condition():

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.changelog.conftest import META
 from tests.support.changelog.logs import START, batch_of, put
+from tidemill.changelog.history import load_history
 from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
+from tidemill.delivery.clock import Clock
+from tidemill.delivery.position import Position
 from tidemill.errors import LogUnavailable
 from tidemill.server.host import shared_log as module
 from tidemill.server.host.shared_log import SharedLog, Waiter
@@ -64,6 +68,35 @@ def test_who_waits_is_woken_when_the_log_is_there(writer: LogWriter) -> None:
     thread.join()
     assert not waiter.is_due(START + 19, 0.0)
     assert waiter.is_due(START + 20, 0.0)
+
+
+class Interrupted(LocalStorage):
+    """Calls `meanwhile` once, when the head of a folder is read."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def read(self, name: str) -> bytes | None:
+        if self.meanwhile is not None and name == "rows/3/head.json":
+            call, self.meanwhile = self.meanwhile, None
+            call()
+        return super().read(name)
+
+
+def test_a_changefeed_that_asks_during_a_look_at_a_log_that_grew_sees_it_as_it_was(writer: LogWriter) -> None:
+    move(writer, START + 10)
+    place = Interrupted(writer.storage.location, sync=False)
+    log = SharedLog(place)  # type: ignore[arg-type]  # a storage will do
+    clock = Clock(log, load_history(log, from_ts=START), Position(START), trigger_s=0.0, by_table=True)
+    writer.set_identity(writer.identity.grown(START + 10, 4))
+    writer.close()
+    with LogWriter.open(LocalStorage(writer.storage.location, sync=False)) as grown:
+        move(grown, START + 20)
+    seen: list[Position] = []
+
+    place.meanwhile = lambda: seen.append(clock.next(Position(START)))
+    log.look()
+    assert seen == [Position(START + 10)]
+    assert clock.next(seen[0]) == Position(START + 20)
 
 
 def test_storage_that_is_away_is_told_to_whoever_asks_and_looked_for(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:

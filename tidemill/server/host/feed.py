@@ -21,7 +21,7 @@ from tidemill.delivery.batch import JobRunner
 from tidemill.delivery.loop import deliver
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.failures import Stopped
-from tidemill.errors import SystemFailed, TidemillError, redact
+from tidemill.errors import SystemFailed, TidemillError, UnexpectedError, redact
 from tidemill.server.host.messages import Figures, report
 from tidemill.server.host.shared_log import SharedLog, Waiter
 from tidemill.server.host.shared_spark import PoolRunner, SharedSpark
@@ -94,6 +94,12 @@ class HostedFeed(Runner):
             failure = error
         except OSError as error:
             failure = SystemFailed.of(error)
+        except BaseException as error:  # a fault of Tidemill: the server must not take the changefeed for one that runs
+            self._say_ended(UnexpectedError(f"{type(error).__name__}: {error}"))
+            raise
+        self._say_ended(failure)
+
+    def _say_ended(self, failure: TidemillError | None) -> None:
         if failure is not None:
             self._ended = {
                 "how": "failed",

@@ -49,20 +49,23 @@ class SharedLog(LogReader):
         Raises LogCorrupt."""
         try:
             with self._turn:
+                known = self._identity
                 while True:
-                    partitions = self._identity.partitions
+                    partitions = known.partitions
                     heads = [super(SharedLog, self).head(p) for p in range(partitions)]
                     schema = super().schema_head()
                     if self._error is None and (heads, schema) == (self._heads, self._schema_head):
                         break
-                    self._identity = read_identity(self.storage)
-                    if self._identity.partitions == partitions:
+                    known = read_identity(self.storage)
+                    if known.partitions == partitions:
                         break
         except LogUnavailable as error:
             self._error = error
         else:
             self._error = None
-            self._heads, self._schema_head = heads, schema
+            # Together: threads that look meanwhile see the log as it was. In between, log.json may be the newer one; the heads that go with
+            # it are then still below the ts from which its new layout holds.
+            self._identity, self._heads, self._schema_head = known, heads, schema
         self._wake()
 
     def _wake(self) -> None:

@@ -318,8 +318,9 @@ class RegionMachine(Cover):
         store.shrink(reaction.window)
         if reaction.tell:
             self._deregister(sub_range)
-        else:
+        elif sub_range.phase is Phase.LIVE:
             stream.give_back(region.id, sub_range.request_id)
+        # A scan may still send what it has read: TiKV queues it apart from errors, which overtake it. So its id is not used again.
         self._leave_stream(sub_range, now)
         then, wait = reaction.then, sub_range.backoff(now)
         if end is End.UNKNOWN and sub_range.attempts > RETRIES_OF_UNKNOWN:

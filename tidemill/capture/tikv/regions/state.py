@@ -93,7 +93,7 @@ class RequestIds:
         return 1 + partition + given * self.partitions
 
     def give_back(self, region_id: int, request_id: int) -> None:
-        """Free an id. The store has ended the subscription: no message of it can follow."""
+        """Free an id of a subscription that the store has ended after its scan: no message of it can follow."""
         place = self._place(region_id, (request_id - 1) % self.partitions)
         back = self._back.setdefault(place, [])
         heapq.heappush(back, request_id)
@@ -123,7 +123,8 @@ class Stream:
         return 1 + partition
 
     def give_back(self, region_id: int, request_id: int) -> None:
-        """Free the request id of a subscription that the store has ended."""
+        """Free the request id of a subscription that the store has ended after its scan. Without multiplexing, where a region has one id,
+        the region may then be subscribed on this stream again."""
         if self.multiplexed:
             self.ids.give_back(region_id, request_id)
         else:

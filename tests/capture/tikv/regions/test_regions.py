@@ -311,6 +311,24 @@ def test_c14_a_removed_span_is_deregistered_and_its_ids_are_not_used_again() -> 
     assert new.request_id != old.request_id
 
 
+def test_the_id_of_a_scan_that_failed_is_not_used_again_on_the_stream() -> None:
+    """TiKV queues what a scan has read apart from errors: rows and INITIALIZED may come behind the error that ended their subscription."""
+    driver = started(region(1))
+    live = next(iter(driver.live.values()))
+    ids = []
+    for _ in range(3):  # the first one was live, the others fail during their scans
+        driver.fail(next(iter(driver.live)), error(region_not_found={"region_id": 1}))
+        driver.pass_time()
+        driver.answer(region(1))
+        driver.pass_time()
+        (again,) = driver.subscribed
+        driver.subscribed.clear()
+        assert again.slot == live.slot
+        ids.append(again.request_id)
+    assert ids[0] == live.request_id, "no message follows the error of a subscription whose scan had ended"
+    assert len(set(ids)) == 3
+
+
 def test_c17_and_c16_ranges_are_cut_and_epochs_are_sent_as_told() -> None:
     driver = Driver()
     driver.add(Span(1, b"c", b"x", 0, 10))

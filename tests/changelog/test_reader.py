@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.changelog.logs import (
     START,
+    batch_of,
     build_log,
     changes_of,
     delete,
@@ -26,6 +27,7 @@ from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.log_format import IDENTITY, Affinity, LogIdentity
 from tidemill.changelog.reader import FRESH_SECONDS, LogReader, log_exists
 from tidemill.changelog.storage.open import LocalStorage, Storage, open_segment, open_storage
+from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import LogCorrupt, LogError, LogUnavailable, SegmentGone, StartTsOutOfLog
 
@@ -216,6 +218,25 @@ def test_no_log_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="not a change log"):
         LogReader(tmp_path)
     assert log_exists(build_log(tmp_path / "log"))
+
+
+def test_a_listing_without_the_last_segment_is_an_old_one(tmp_path: Path) -> None:
+    """NFS may show one for a minute. head.json, opened by its name, is newer."""
+    with LogWriter.create(LocalStorage(str(tmp_path), sync=False), LogIdentity("1", START, 1), snapshot={}) as log:
+        for ts in (START + 10, START + 20, START + 30):
+            log.partition(0).publish(ts, [batch_of([put(1, 1, ts)])])
+        for one in (log.schema, log.partition(0)):
+            one.set_head(START + 40)
+    place = _Hiding(str(tmp_path))
+    reader = LogReader(place)
+    place.hidden = tuple(f"{START + ts:020d}-{START + ts + 10:020d}.arrow" for ts in (10, 20))
+    for _ in range(2):
+        with pytest.raises(LogUnavailable, match=f"its segments end at {START + 10}, and its head.json says that one ends at {START + 30}"):
+            reader.chain(0, START, START + 40)
+    assert any(f"the last segment is missing: it ends at {START + 30}" in one.text for one in verify(place).problems)
+    place.hidden = ()
+    assert ends_of(reader, START, START + 40) == [10, 20, 30]
+    assert not any("missing" in one.text for one in verify(place).problems)
 
 
 class _Away(LocalStorage):

@@ -327,6 +327,11 @@ def format_ts_file(key: str, ts: int) -> bytes:
     return (json.dumps({key: ts}) + "\n").encode()
 
 
+def format_head(ts: int, last: int) -> bytes:
+    """A head. `last`: where the folder's last segment ends; 0: it has none."""
+    return (json.dumps({"resolved_ts": ts} | ({"last": last} if last else {})) + "\n").encode()
+
+
 def parse_ts_file(data: bytes, key: str, name: str) -> int:
     """The timestamp of a head or a feed. Raises LogCorrupt naming the file."""
     return statefile.read(data, name).integer(key)

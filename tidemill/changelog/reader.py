@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tidemill import statefile
 from tidemill.changelog import log_format
 from tidemill.changelog.files import sums
 from tidemill.changelog.files.arrowfile import ArrowFile
 from tidemill.changelog.files.segment import check_columns, read_batch
 from tidemill.changelog.log_format import Chain, Interval, LogIdentity, SegmentName
 from tidemill.changelog.storage.open import Storage, open_segment, open_storage
-from tidemill.errors import LogCorrupt, LogError, SegmentGone, StartTsOutOfLog, redact
+from tidemill.errors import LogCorrupt, LogError, LogUnavailable, SegmentGone, StartTsOutOfLog, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 from tidemill.tso import LOGICAL_BITS, MAX_TS, describe
 
@@ -249,17 +250,26 @@ class LogReader:
         return found
 
     def _look(self, folder: str, from_ts: int, to_ts: int) -> _Folder:
-        """List a folder; again if intervals do not join, because a listing may miss files while others come and go."""
+        """List a folder; again if intervals do not join, or the last one is not there: a listing may miss files while others come and go.
+        Raises LogUnavailable if the listing stays without the last one."""
         for attempt in range(LOOKS):
             if attempt:
                 self._folders.pop(folder, None)
                 self._seen_heads.pop(folder, None)
                 self._read_identity()
             # Read the head first: what it covers was published before the listing begins, so the listing has it.
-            head = self._head_beyond(folder, to_ts)
+            head, last = read_head_and_last(self.storage, folder)
             known = self._list(folder, head if head is not None else read_synced(self.storage, folder), from_ts, to_ts)
-            if known.chain.fault is None:
-                break
+            ends = known.chain.to_ts or 0
+            is_old = last > known.floor and ends < min(last, known.ceiling)
+            if known.chain.fault is None and not is_old:
+                return known
+        if known.chain.fault is None:
+            self._folders.pop(folder, None)
+            raise LogUnavailable(
+                f"{redact(self.storage.path(folder))}: its segments end at {ends}, and its {log_format.HEAD} says that one ends at {last}",
+                hint="The storage shows an old listing, as NFS may for a minute, or the file is gone: see `tidemill log verify`.",
+            )
         return known
 
     def _check_cover(self, folder: str, known: _Folder, from_ts: int, to_ts: int) -> None:
@@ -402,6 +412,14 @@ def read_head(storage: Storage, folder: str) -> int | None:
     """Return a folder's head.json; None if it is missing or, after a crash of the machine, empty."""
     name = f"{folder}/{log_format.HEAD}"
     return parse_head(storage.read(name), storage.path(name))
+
+
+def read_head_and_last(storage: Storage, folder: str) -> tuple[int | None, int]:
+    """Return a folder's head, as `read_head` does, and where its last segment ends; 0 if the file does not say it."""
+    name = f"{folder}/{log_format.HEAD}"
+    data, path = storage.read(name), storage.path(name)
+    head = parse_head(data, path)
+    return head, 0 if head is None or data is None else statefile.read(data, path).integer("last", default=0)
 
 
 def read_synced(storage: Storage, folder: str) -> int | None:

@@ -22,7 +22,7 @@ from tidemill.changelog.files.segment import Inspector, batch_bytes, numpy_of, r
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.log_format import Affinity, Chain, Interval, LogIdentity
 from tidemill.changelog.ownership import Owner
-from tidemill.changelog.reader import LOOKS, LogReader, read_head, read_synced
+from tidemill.changelog.reader import LOOKS, LogReader, read_head_and_last, read_synced
 from tidemill.changelog.spread import RECORD_PREFIX, SplitTable
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import LogError, LogRefused, LogUnavailable, SegmentGone, TidemillError, redact
@@ -140,7 +140,7 @@ class _Check:
 
     def _folder(self, folder: str, history: SchemaHistory | None) -> int:
         """Check a folder. Return up to where it is complete."""
-        head = self._head(folder)
+        head, last = self._head(folder)
         self._owner(folder)
         synced = self._synced(folder)
         chain = self._chain(folder)
@@ -151,6 +151,8 @@ class _Check:
             self.problem(folder, f"nothing holds ({self.report.start_ts}, {chain.from_ts}] before {chain.intervals[0].parts[0]}")
         for path in chain.incomplete:
             self.note(self.storage.name(path), "other parts of its interval are missing, so it does not count")
+        if last > max(end, self.report.start_ts):
+            self.problem(folder, f"the last segment is missing: it ends at {last}, and what is there ends at {end}")
         if head is not None and head < end:
             self.note(f"{folder}/{log_format.HEAD}", f"says {head}, the last segment ends at {end}")
         counted = self.report.rows  # a row counts once, not in leftovers too
@@ -169,17 +171,18 @@ class _Check:
             self.problem(f"{folder}/{log_format.SYNCED}", e.message)
             return 0
 
-    def _head(self, folder: str) -> int | None:
+    def _head(self, folder: str) -> tuple[int | None, int]:
+        """The head, and where the last segment ends: 0 if the file does not say it."""
         try:
-            head = read_head(self.storage, folder)
+            head, last = read_head_and_last(self.storage, folder)
         except _NOT_SEEN:
             raise
         except LogError as e:
             self.problem(f"{folder}/{log_format.HEAD}", e.message)
-            return None
+            return None, 0
         if head is None:
             self.note(f"{folder}/{log_format.HEAD}", "is not there; the last segment's end counts")
-        return head
+        return head, last
 
     def _owner(self, folder: str) -> None:
         name = f"{folder}/{log_format.OWNER}"

@@ -55,6 +55,7 @@ class PartitionWriter:
         if chain.from_ts is not None and chain.from_ts > start:
             raise LogCorrupt(f"nothing holds ({start}, {chain.from_ts}] before {redact(chain.intervals[0].parts[0])}", hint=_WRITE_HINT)
         self._last_to = start if chain.to_ts is None else chain.to_ts
+        self._last_segment = chain.to_ts or 0  # its end, for head.json: a listing without it is an old one
         self._head_file = HeadFile(log.storage, folder, log.ownership)
         self._head = max(self._last_to, start, settled, self._head_file.ts)
         if chain.incomplete:  # parts of an interval whose publication was cut short by a crash
@@ -64,7 +65,7 @@ class PartitionWriter:
         if self._head > self._head_file.said:
             # A crash came between a segment and head.json, or undid head.json. Readers must see all that this writer continues from.
             with log.ownership.publishing(folder):
-                self._head = self._head_file.put(self._head)
+                self._head = self._head_file.put(self._head, self._last_segment)
 
     @property
     def last_to(self) -> int:
@@ -142,8 +143,8 @@ class PartitionWriter:
                 for draft, name in zip(drafts, names, strict=True):
                     draft.publish(name)
                 self._storage.settle(self.folder)
-                self._last_to = end
-                self._head = self._head_file.put(max(end, self._head))
+                self._last_to = self._last_segment = end
+                self._head = self._head_file.put(max(end, self._head), end)
         finally:
             for draft in drafts:
                 draft.discard()
@@ -158,7 +159,7 @@ class PartitionWriter:
             self._keep_pledge(ts)
             if ts > self._head:
                 with self._log.ownership.publishing(self.folder):
-                    self._head = self._head_file.put(ts)
+                    self._head = self._head_file.put(ts, self._last_segment)
 
     def _write(self, to_ts: int | None, batches: Iterable[pa.RecordBatch], drafts: list[Draft], trusted: bool) -> int:
         """Write one file, without publishing it. Return its largest commit ts, 0 without rows."""

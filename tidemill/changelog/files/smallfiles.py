@@ -50,9 +50,10 @@ class HeadFile:
             data = self._storage.read(self._name)
         return parse_head(data, self._storage.path(self._name)) or 0
 
-    def put(self, ts: int) -> int:
-        """Write the head, as the folder's owner. Return the head in the file then: `ts`, or a higher one. Raises LogFenced."""
-        data = log_format.format_ts_file("resolved_ts", ts)
+    def put(self, ts: int, last: int = 0) -> int:
+        """Write the head, as the folder's owner, and where the last segment ends (0: not said). Return the head in the file then: `ts`, or
+        a higher one. Raises LogFenced."""
+        data = log_format.format_head(ts, last)
         if not self._storage.can_swap:
             # Not synced: if a crash of the machine undoes it, the last segment's end and `sync` still hold.
             self._storage.replace(self._name, data, durable=False)

@@ -135,7 +135,8 @@ class TableSpans:
         if spans is not None and places == [(s.start, s.end, s.partition) for s in spans]:
             self._rename(physical_id, spans, version)
             return
-        self._retire(physical_id, ts)
+        if spans is not None:
+            self._retire(physical_id, ts)
         before = self._places(physical_id, self._last.pop(physical_id, ended))
         self._move(self._moves(physical_id, ts, before, places))
         self._capture(physical_id, version, ts, heads)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.changelog.spread import Layout, SplitTable, partition_of
 from tidemill.tidb.codec import decode_bytes
 from tidemill.tidb.keys import encode_range, record_range
-from tidemill.tidb.schema.tracking.versions import PhysicalChange
+from tidemill.tidb.schema.tracking.versions import PhysicalChange, TableVersion
 
 
 @dataclass
@@ -25,9 +26,10 @@ class Log:
     moves: list[Moved] = field(default_factory=list)
     left: list[Moved] = field(default_factory=list)
 
-    def make(self, layout: Layout | int = N) -> TableSpans:
+    def make(self, layout: Layout | int = N, wants: Callable[[TableVersion], bool] = lambda version: True) -> TableSpans:
         put = lambda span: self.spans.update({span.id: span})  # noqa: E731
-        return TableSpans(layout, put, lambda id_: self.spans.pop(id_) and None, self.moves.append, renamed=put, left=self.left.append)
+        remove = lambda id_: self.spans.pop(id_) and None  # noqa: E731
+        return TableSpans(layout, put, remove, self.moves.append, wants, renamed=put, left=self.left.append)
 
     def captured(self) -> set[tuple[bytes, int, int]]:
         return {(s.start, s.partition, s.checkpoint) for s in self.spans.values()}
@@ -118,6 +120,93 @@ def test_ranges_that_are_elsewhere_after_an_exchange_move() -> None:
     spans.retire([300] * N)
     assert len(log.left) == len({(m.old, m.physical_id, m.ts) for m in log.moves}), "each partition is told once of a table that left"
     assert [place[:3] for place in ranges(log, 70)] == [(b"", b"\x80", 0), (b"\x80", b"", 2)]
+
+
+def not_out(version: TableVersion) -> bool:
+    return not version.table.startswith("out")
+
+
+ORDERS, ARCHIVE, STAGE = 50, 61, 71
+assert len({partition_of(id_, N) for id_ in (ORDERS, ARCHIVE, STAGE)}) == 3
+
+
+@pytest.mark.parametrize("head", [100, 250])
+def test_rows_move_from_where_the_last_spans_were(head: int) -> None:
+    """A partition goes to a table that the rules leave out, which is dropped and recovered, and from there to another table. The old
+    partition of the log has passed the first exchange, or not."""
+    log, heads = Log(), [100] * N
+    spans = log.make(wants=not_out)
+    orders, archive, stage = version(ORDERS, 51), version(ARCHIVE, 62), version(STAGE, name="out")
+    spans.follow([change(110, (), (orders, archive, stage))], heads)
+    away = version(51, name="out")
+    spans.follow([change(200, (orders, stage), (version(ORDERS, STAGE), away))], heads)
+    spans.retire([head] * N)
+    spans.follow([change(210, (away,), ()), change(220, (), (away,))], heads)
+    assert [moved.physical_id for moved in log.moves] == [STAGE], "what belongs to no table is in nobody's way"
+    log.moves.clear()
+    log.left.clear()
+    spans.follow([change(300, (archive, away), (version(ARCHIVE, 51), version(62, name="out")))], heads)
+    assert log.moves == [Moved(51, 300, partition_of(ORDERS, N), partition_of(ARCHIVE, N))]
+    assert log.left == (log.moves if head == 250 else []), "at once, if no span is left there"
+    spans.retire([300] * N)
+    assert log.left == log.moves
+    assert span(51, ARCHIVE, 300) in log.captured()
+
+
+def test_a_partition_takes_back_what_a_left_out_table_had() -> None:
+    """It had told its rows to go elsewhere, with no end: see `Bounds`."""
+    log, heads = Log(), [100] * N
+    spans = log.make(wants=not_out)
+    orders, keep = version(ORDERS, 51), version(STAGE, name="keep")
+    spans.follow([change(110, (), (orders, keep))], heads)
+    one, other = version(ORDERS, STAGE), version(51, name="keep")
+    out = version(51, name="out")
+    changes = [change(200, (orders, keep), (one, other)), change(210, (other,), (out,)), change(220, (one, out), (orders, keep))]
+    spans.follow(changes, heads)
+    home, away = partition_of(ORDERS, N), partition_of(51, N)
+    assert home != away
+    assert [moved for moved in log.moves if moved.physical_id == 51] == [Moved(51, 200, home, away), Moved(51, 220, away, home)]
+
+
+def test_tables_that_come_and_go_move_nowhere() -> None:
+    """Nothing is told of tables that are created, truncated, dropped, recovered, or renamed out of the rules and into them."""
+    log, heads = Log(), [100] * N
+    spans = log.make(wants=not_out)
+    table, out, new = version(45), version(45, name="out"), version(46)
+    changes = [change(110, (), (table,)), change(120, (table,), (out,)), change(130, (out,), (table,)), change(140, (table,), (new,))]
+    spans.follow([*changes, change(150, (new,), ()), change(160, (), (new,))], heads)
+    assert log.moves == log.left == []
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_new_rules_end_no_span_before_its_table_is_left_out(exchanged: bool) -> None:
+    """The rules change at 200. At 300 what they want becomes a table that they leave out, in the same partition of the log: a table is
+    renamed, or a partition exchanged. The capture begins again while that partition is between the two, and others are below 200."""
+    table, part = (ORDERS, 57) if exchanged else (45, 45)
+    assert partition_of(table, N) == partition_of(part, N)
+    out = replace(version(part, name="out"), from_ts=300)
+    before, after = (version(45),), (out,)
+    if exchanged:
+        before, after = (version(ORDERS, part), version(STAGE, name="out")), (version(ORDERS, STAGE), out)
+    heads = [250 if p == partition_of(table, N) else 150 for p in range(N)]
+
+    class Known:
+        resolved_ts = 400
+
+        def snapshot(self, ts: int) -> SimpleNamespace:
+            return SimpleNamespace(tables={v.table_id: v for v in (before if ts < 300 else after)})
+
+        def next_table_changes(self, from_ts: int, to_ts: int) -> list[PhysicalChange]:
+            return [change(300, before, after)]
+
+    log = Log()
+    spans = log.make()
+    spans.begin(Known(), heads)  # type: ignore[arg-type]
+    spans.narrow(not_out, Known(), 200)  # type: ignore[arg-type]
+    spans.retire(heads)
+    assert span(part, table, 250) in log.captured(), "its rows up to 300 are still to come"
+    spans.retire([300] * N)
+    assert span(part, table, 250) not in log.captured()
 
 
 def ranges(log: Log, physical: int) -> list[tuple[bytes, bytes, int, int]]:

@@ -26,8 +26,12 @@ class Moved:
     handles: HandleRange = ALL_HANDLES
 
 
+_Place = tuple[bytes, bytes, int]  # a range of encoded keys, and its partition
+
+
 @dataclass(slots=True)
 class _Retired:
+    physical_id: int
     ts: int
     partition: int
     span_id: int
@@ -67,6 +71,7 @@ class TableSpans:
         self._cuts = sorted({key for split in self.layout.split_tables for key in split.keys})
         self._spans_of: dict[int, tuple[Span, ...]] = {}  # by physical id; in the order of their handles
         self._retired: list[_Retired] = []
+        self._last: dict[int, int] = {}  # physical id without spans -> logical table of its last ones, if it is in another one now
 
     def __len__(self) -> int:
         """Return the number of physical tables captured here."""
@@ -96,52 +101,80 @@ class TableSpans:
         start."""
         for change in changes:
             begun = {p: version for version in change.begun if self._wants(version) for p in version.physical_ids}
-            ended = {p: version for version in change.ended for p in version.physical_ids}
+            ended = {p: version.table_id for version in change.ended for p in version.physical_ids}
+            going_on = {p: version.table_id for version in change.begun for p in version.physical_ids}
             for physical_id in sorted(ended.keys() - begun.keys()):
                 self._retire(physical_id, change.ts)
+                self._remember(physical_id, ended[physical_id], going_on.get(physical_id, ended[physical_id]))
             for physical_id, version in sorted(begun.items()):
-                self._switch(physical_id, version, change.ts, heads)
+                self._switch(physical_id, version, change.ts, heads, ended.get(physical_id, version.table_id))
 
     def narrow(self, wants: Callable[[TableVersion], bool], history: SchemaHistory, ts: int) -> None:
-        """End the spans of tables that are not wanted from `ts` on. `history` covers all tables that have spans."""
+        """End the spans of tables that are not wanted from `ts` on. `history` covers all tables that have spans. A table whose newest
+        version began later may have been wanted until then."""
         self._wants = wants
         for version in history.snapshot(history.resolved_ts).tables.values():
             if not wants(version):
                 for physical_id in version.physical_ids:
-                    self._retire(physical_id, ts)
+                    self._retire(physical_id, max(ts, version.from_ts))
 
-    def _switch(self, physical_id: int, version: TableVersion, ts: int, heads: list[int]) -> None:
-        before = self._spans_of.get(physical_id)
-        if before is not None and self._places(physical_id, version.table_id) == [(s.start, s.end, s.partition) for s in before]:
-            self._rename(physical_id, before, version)
+    def _remember(self, physical_id: int, before: int, after: int) -> None:
+        """Note the logical table of the last spans of a physical table that has none and is in the table `after` now. That was `before`, if
+        nothing else is noted. A table that is dropped stays where it is: it is recovered into the same logical table."""
+        last = self._last.pop(physical_id, before)
+        if last != after:
+            self._last[physical_id] = last
+
+    def _switch(self, physical_id: int, version: TableVersion, ts: int, heads: list[int], ended: int) -> None:
+        """Capture a physical table that belongs to this version from `ts` on. `ended`: the logical table that it was in.
+
+        Its rows move from where its last spans were, even if tables that are not wanted had it since: those spans may still be there,
+        or rows that came by them, and a partition that it left earlier has to take it back."""
+        spans = self._spans_of.get(physical_id)
+        places = self._places(physical_id, version.table_id)
+        if spans is not None and places == [(s.start, s.end, s.partition) for s in spans]:
+            self._rename(physical_id, spans, version)
             return
-        if before is not None:
-            moves = self._moves(physical_id, version.table_id, ts, before)
-            self._retire(physical_id, ts, moves)
-            for moved in moves:
-                if not self._owned.isdisjoint((moved.old, moved.new)):
-                    self._moved(moved)
+        if spans is not None:
+            self._retire(physical_id, ts)
+        before = self._places(physical_id, self._last.pop(physical_id, ended))
+        self._move(self._moves(physical_id, ts, before, places))
         self._capture(physical_id, version, ts, heads)
 
-    def _places(self, physical_id: int, table_id: int) -> list[tuple[bytes, bytes, int]]:
+    def _places(self, physical_id: int, table_id: int) -> list[_Place]:
         """Where the rows of a physical table are if it belongs to this logical one: encoded ranges in order, and the partition of each."""
         split = self.layout.split_of(table_id)
         if split is None:
             return [(*encode_range(*record_range(physical_id)), partition_of(table_id, self.layout.partitions))]
         return [(*_range(physical_id, handles), partition) for handles, partition in split.ranges()]
 
-    def _moves(self, physical_id: int, table_id: int, ts: int, before: Iterable[Span]) -> list[Moved]:
-        """What of a physical table has another partition in this logical table than in its spans. Cut at the keys of all split tables, so
-        that a range that moves and comes back is the same range."""
+    def _moves(self, physical_id: int, ts: int, before: Sequence[_Place], after: Sequence[_Place]) -> list[Moved]:
+        """What of a physical table has another partition after than before. Cut at the keys of all split tables, so that a range that
+        moves and comes back is the same range."""
+        if before == after:
+            return []
         found = []
-        places = self._places(physical_id, table_id)
         for handles in pairwise((b"", *self._cuts, b"")):
             start, _ = _range(physical_id, handles)
-            old = next(span.partition for span in before if span.start <= start < span.end)
-            new = next(partition for low, high, partition in places if low <= start < high)
+            old, new = (next(partition for low, high, partition in places if low <= start < high) for places in (before, after))
             if old != new:
                 found.append(Moved(physical_id, ts, old, new, handles))
         return found
+
+    def _move(self, moves: Iterable[Moved]) -> None:
+        """Tell of moves of one physical table. An old partition has left them behind when the last of its spans there has ended."""
+        told = set()
+        for moved in moves:
+            if not self._owned.isdisjoint((moved.old, moved.new)):
+                self._moved(moved)
+            if moved.old in self._owned and moved.old not in told:
+                told.add(moved.old)
+                last = (moved.physical_id, moved.old)
+                waiting = next((gone for gone in reversed(self._retired) if (gone.physical_id, gone.partition) == last), None)
+                if waiting is not None:
+                    waiting.moved = moved
+                else:
+                    self._left(moved)
 
     def _capture(self, physical_id: int, version: TableVersion, ts: int, heads: list[int]) -> None:
         """From `ts` on, or from where each partition is."""
@@ -163,13 +196,12 @@ class TableSpans:
                 if span.partition in self._owned:
                     self._renamed(span)
 
-    def _retire(self, physical_id: int, ts: int, moves: Sequence[Moved] = ()) -> None:
+    def _retire(self, physical_id: int, ts: int) -> None:
         spans = self._spans_of.pop(physical_id, ())
         self._captured -= bool(spans) and spans[0].partition in self._owned
         for span in spans:
             if span.partition in self._owned:
-                moved = next((one for one in moves if one.old == span.partition), None)
-                self._retired.append(_Retired(ts, span.partition, span.id, moved))
+                self._retired.append(_Retired(physical_id, ts, span.partition, span.id))
 
     def retire(self, heads: list[int]) -> None:
         """End the spans of dropped tables whose partition has passed their end."""

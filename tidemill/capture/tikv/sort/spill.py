@@ -173,11 +173,17 @@ class RowSpill(_Spill):
 
 @dataclass(slots=True, eq=False)
 class _Spilled:
-    """A run of prewrites: a mark per row that was consumed or whose subscription ended, and the number of the others."""
+    """A run of prewrites: a mark per row that was consumed or whose subscription ended, the number of the others, their subscriptions."""
 
     run: Run
     used: Array
     left: int
+    subs: Array
+
+    @classmethod
+    def of(cls, run: Run) -> _Spilled:
+        n = len(run.rows)
+        return cls(run, np.zeros(n, np.uint8), n, np.flatnonzero(np.bincount(run.rows["sub"])))
 
 
 class PrewriteSpill(_Spill):
@@ -230,7 +236,7 @@ class PrewriteSpill(_Spill):
         while self._writing and self._writing[0].future.done() and not self._writing[0].refusal:
             one = self._writing.popleft()
             run = one.taken(self.matcher.chunks)
-            self._runs.append(_Spilled(run, np.zeros(len(run.rows), np.uint8), len(run.rows)))
+            self._runs.append(_Spilled.of(run))
             self.written += len(run.rows)
         self.matcher.chunks.collect()
 
@@ -310,8 +316,10 @@ class PrewriteSpill(_Spill):
             self.some_ended = False
             state = self.matcher.subs["state"]
             for spilled in self._runs:
-                spilled.used[state[spilled.run.rows["sub"]] != ACTIVE] = 1
-                self._let_go_used(spilled)
+                if (state[spilled.subs] != ACTIVE).any():
+                    spilled.used[state[spilled.run.rows["sub"]] != ACTIVE] = 1
+                    self._let_go_used(spilled)
+                    spilled.subs = spilled.subs[state[spilled.subs] == ACTIVE]
             self._forget([s for s in self._runs if not s.left])
 
     def _forget(self, gone: list[_Spilled]) -> None:

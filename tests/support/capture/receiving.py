@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import wait
 from pathlib import Path
 
+from tests.support.capture.captures import Change, partition_changes
 from tests.support.capture.eventfeeds import Row, message
-from tidemill.capture.tikv.receive.ingest import Options, Receiver
+from tidemill.capture.tikv.receive.ingest import Event, Options, Receiver
 from tidemill.capture.tikv.receive.seal_spans import SealTraces
 from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.changelog.log_format import LogIdentity
@@ -14,6 +16,7 @@ from tidemill.changelog.writer import LogWriter
 from tidemill.kernels.receive.layout import COMMIT, INITIALIZED, PREWRITE, PUT
 
 INIT = Row(type=INITIALIZED)
+START = 10
 
 
 def prewrite(key: bytes, start: int, value: bytes) -> Row:
@@ -59,3 +62,38 @@ def stored(folder: Path, partition: int) -> list[tuple[int, bytes]]:
             table = reader.open_segment(path).read_all()
             found += zip(table["commit_ts"].to_pylist(), table["key"].to_pylist(), strict=True)
     return found
+
+
+class Bench:
+    """A receiver of one partition, one step at a time; sub-range 1 is subscribed as region 1, request 7."""
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.folder, self.events = folder, list[Event]()
+        identity = LogIdentity(cluster_id="1", start_ts=START, partitions=1)
+        self.writer = LogWriter.create(folder / "log", identity, snapshot={})
+        self.log = PartitionLog(self.writer.partition(0), folder)
+        self.receiver = Receiver([self.log], folder, self.events.extend, options=options)
+        self.receiver._next_seal = float("inf")
+        self.receiver.open_stream(0, True)
+        self.receiver.place(1, START, 0)
+        self.receiver.subscribe(1, 0, 1, 7, START, b"", b"", 0)
+
+    def step(self, *messages: bytes) -> None:
+        self.receiver.step([0] * len(messages), list(messages))
+
+    def spill(self) -> None:
+        """Wait until what is on its way to disk is there."""
+        wait(self.receiver.prewrites.futures())
+        self.step()
+
+    def seal(self) -> int:
+        self.receiver._seal(force=True)
+        self.receiver._finish_seals(wait=True)
+        return self.log.head
+
+    def rows(self) -> list[Change]:
+        return partition_changes(LogReader(self.folder / "log"), 0, START, self.log.head)
+
+    def close(self) -> None:
+        self.receiver.workers.shutdown()
+        self.writer.close()

@@ -6,6 +6,8 @@ The rules are those of TiKV's cdc component, checked against TiCDC's own handler
   generation 0; else it waits. A ROLLBACK is kept, because the scan may deliver the lock later. INITIALIZED settles both.
 - Afterwards a COMMIT must find its prewrite. If it does not, it breaks the protocol and ends the subscription; its range is
   subscribed again from its resolved ts.
+- If prewrites of its transaction are on disk, a COMMIT is joined with them: of those of its key, in memory and on disk, the one of the
+  highest generation counts. The one in memory may be older: a scan delivers a lock as it was in its snapshot.
 - A PREWRITE of op PUT without a value is fake (the lock of a large value was rewritten): it never replaces a real one.
 - commit_ts at or below `since` of the subscription is stale; at or below the resolved ts it breaks the protocol.
 - A row whose key lies outside of the subscription is dropped (servers that do not filter).
@@ -183,14 +185,14 @@ def settle(ctx, sub_at, sub, i, row):
         op = ld32s(row + R_GENERATION) >> 30 & 3 if flags & F_DATA == 0 else ld8(row + R_OP)
         verdict = judge_orphan(sub_at, commit, 0)
         if flags & F_DATA and not (flags & F_FAKE):
-            deliver(ctx, sub_at, sub, i, row, commit, op)
+            deliver(ctx, sub_at, sub, i, row, commit, 0)
         elif verdict != 0:
             reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len)
         elif spilled(ctx, start):
-            late(ctx, sub, start, commit, key, key_len, ld32s(row + R_CHUNK), op_of(op))
+            late(ctx, sub, start, commit, key, key_len, ld32s(row + R_CHUNK), op_of(op), F_WAIT)
         # Else the scan sent its row as COMMITTED.
     elif flags & F_ROLLED and spilled(ctx, start):
-        late(ctx, sub, start, 0, key, key_len, ld32s(row + R_CHUNK), 0)
+        late(ctx, sub, start, 0, key, key_len, ld32s(row + R_CHUNK), 0, 0)
 
 
 @jit
@@ -264,7 +266,7 @@ def on_prewrite(ctx, sub_at, sub, ent, base, chunk, i, code, x, place):
     if flags & F_WAIT:
         st64(row + R_COMMIT, commit)
         if not fake and ld32s(ent + E_GENERATION) == 0:
-            deliver(ctx, sub_at, sub, i, row, commit, op)
+            deliver(ctx, sub_at, sub, i, row, commit, 0)
             account(ctx, row, -1)
             flags = F_DONE
     st8(row + R_FLAGS, flags)
@@ -278,7 +280,7 @@ def on_orphan(ctx, sub_at, sub, ent, key, key_len, chunk, i, cause):
     start, commit = ld64(ent + E_START), ld64(ent + E_COMMIT)
     verdict = judge_orphan(sub_at, commit, cause)
     if verdict == cause and spilled(ctx, start):
-        late(ctx, sub, start, commit, key, key_len, chunk, op_of(ld8(ent + E_OP)))
+        late(ctx, sub, start, commit, key, key_len, chunk, op_of(ld8(ent + E_OP)), 0)
     else:
         reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len)
     return 0
@@ -293,7 +295,7 @@ def on_commit_live(ctx, sub_at, sub, ent, key, key_len, chunk, i, x, place):
     row = word(ctx, X_POOL) + 64 * x
     fake = ld8(row + R_FLAGS) & F_FAKE
     if not fake:
-        deliver(ctx, sub_at, sub, i, row, commit, op if op != 0 else ld8(row + R_OP))
+        deliver(ctx, sub_at, sub, i, row, commit, op)
     forget_data(ctx, row)
     erase(ctx, x, place)
     if fake:
@@ -319,7 +321,7 @@ def on_commit(ctx, sub_at, sub, ent, base, key, key_len, chunk, i, code, x, plac
         row = word(ctx, X_POOL) + 64 * x
         st32(row + R_GENERATION, op << 30)  # without data the generation has no use: keep the commit's op
     elif not (ld8(row + R_FLAGS) & F_FAKE) and ld32s(row + R_GENERATION) == 0:
-        deliver(ctx, sub_at, sub, i, row, commit, op if op != 0 else ld8(row + R_OP))
+        deliver(ctx, sub_at, sub, i, row, commit, op)
         account(ctx, row, -1)
         st8(row + R_FLAGS, F_DONE)
     else:
@@ -339,8 +341,8 @@ def on_rollback(ctx, sub_at, sub, ent, base, key, key_len, chunk, code, x, place
                 account(ctx, row, -1)
             hold(ctx, ld32s(row + R_CHUNK), -1)
             erase(ctx, x, place)
-        elif spilled(ctx, start):
-            late(ctx, sub, start, 0, key, key_len, chunk, 0)
+        if spilled(ctx, start):
+            late(ctx, sub, start, 0, key, key_len, chunk, 0, 0)
         return 0
     if x < 0:
         x = insert(ctx, code, place, sub, start, ent, base, chunk, F_ROLLED)

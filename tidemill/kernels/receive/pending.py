@@ -265,8 +265,9 @@ def violation(ctx, sub_at, sub, i, cause, commit, start, key, key_len):
 
 
 @jit
-def late(ctx, sub, start, commit, key, key_len, chunk, op):
-    """Store a COMMIT or ROLLBACK (op 0) of a transaction with spilled prewrites, to be joined later in bulk. For a COMMIT see `op_of`."""
+def late(ctx, sub, start, commit, key, key_len, chunk, op, flags):
+    """Store a COMMIT or ROLLBACK (op 0) of a transaction with spilled prewrites, to be joined later in bulk. For a COMMIT see `op_of`;
+    flags F_WAIT: its prewrite need not be on disk."""
     n = word(ctx, X_NLATE)
     row = word(ctx, X_LATE) + 64 * n
     st64(row + R_COMMIT, commit)
@@ -278,7 +279,23 @@ def late(ctx, sub, start, commit, key, key_len, chunk, op):
     st32(row + R_CHUNK, chunk)
     st32(row + R_SUB, sub)
     st8(row + R_OP, op)
+    st8(row + R_FLAGS, flags)
     hold(ctx, chunk, 1)
+    set_word(ctx, X_NLATE, n + 1)
+
+
+@jit
+def late_with_data(ctx, row, commit, op):
+    """Store the COMMIT of prewrite `row`, whose transaction has spilled prewrites: the join compares the generations. The record keeps the
+    data of the prewrite (F_DATA), and its op in R_NEXT. For op see `op_of`."""
+    n = word(ctx, X_NLATE)
+    out = word(ctx, X_LATE) + 64 * n
+    copy64(out, row)
+    st64(out + R_COMMIT, commit)
+    st32(out + R_NEXT, ld8(row + R_OP))
+    st8(out + R_OP, op)
+    st8(out + R_FLAGS, F_DATA)
+    hold(ctx, ld32s(row + R_CHUNK), 1)
     set_word(ctx, X_NLATE, n + 1)
 
 
@@ -329,12 +346,21 @@ def reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len):
 
 @jit
 def deliver(ctx, sub_at, sub, i, row, commit, op):
-    """Deliver ROW `row`, committed at `commit`, unless `judge` rejects it."""
-    verdict = judge(sub_at, commit, op, ld32s(row + R_VALLEN))
-    if verdict == 0:
-        emit(ctx, sub_at, row, commit, op)
+    """Deliver prewrite `row`, committed at `commit`, unless `judge` rejects it. op: that of the COMMIT, 0 for that of the prewrite. If its
+    transaction has spilled prewrites, one of the same key may have a higher generation: then the join delivers it."""
+    start = ld64(row + R_START)
+    waits = spilled(ctx, start)
+    if waits:
+        verdict = judge_orphan(sub_at, commit, 0)
     else:
-        reject(ctx, sub_at, sub, i, verdict, commit, ld64(row + R_START), ld64(row + R_KEY), ld32s(row + R_KEYLEN))
+        op = op if op != 0 else ld8(row + R_OP)
+        verdict = judge(sub_at, commit, op, ld32s(row + R_VALLEN))
+    if verdict != 0:
+        reject(ctx, sub_at, sub, i, verdict, commit, start, ld64(row + R_KEY), ld32s(row + R_KEYLEN))
+    elif waits:
+        late_with_data(ctx, row, commit, op_of(op))
+    else:
+        emit(ctx, sub_at, row, commit, op)
 
 
 @jit

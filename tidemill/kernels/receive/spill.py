@@ -6,9 +6,12 @@ from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32s, ld64, prefetch, put, st8, st32, st64
 from tidemill.kernels.receive.layout import (
     AS_PREWRITTEN,
+    DELETE,
     R_COMMIT,
+    R_GENERATION,
     R_KEY,
     R_KEYLEN,
+    R_NEXT,
     R_OLD_D,
     R_OLDLEN,
     R_OP,
@@ -135,17 +138,14 @@ def late_less(start, sub, key, klen, r):
     return compare(key, klen, ld64(r + R_KEY), ld32s(r + R_KEYLEN)) < 0
 
 
-@entry(8)
-def join(lates, idx, n, run, n_run, out, taken, used):
-    """Join COMMITs lates[idx[i]] with a run of spilled prewrites (ROWs sorted by (start_ts, sub, key)). A match becomes a ROW in `out`
-    (room for n) with the prewrite's data. taken (a byte per late): it found its prewrite. used (a byte per run row): it was consumed.
-    Returns the rows."""
-    m = 0
+@entry(7)
+def join(lates, idx, n, run, n_run, best, used):
+    """Find the prewrites of COMMITs lates[idx[i]] in a run of spilled prewrites (ROWs sorted by (start_ts, sub, key)). best (a word per
+    late): the address of the prewrite of the highest generation so far, of several the first; 0: none. used (a byte per run row): the
+    prewrite was found, or is not wanted any more; then it is not found again."""
     at = 0
     for i in range(n):
         c = lates + 64 * ld32s(idx + 4 * i)
-        if ld8(taken + ld32s(idx + 4 * i)) != 0:
-            continue
         start = ld64(c + R_START)
         sub = ld32s(c + R_SUB)
         key = ld64(c + R_KEY)
@@ -172,14 +172,33 @@ def join(lates, idx, n, run, n_run, out, taken, used):
         at = lo
         if at < n_run:
             r = run + 64 * at
-            if ld64(r + R_START) == start and ld32s(r + R_SUB) == sub and ld32s(r + R_KEYLEN) == klen and equal(ld64(r + R_KEY), key, klen):
-                st8(taken + ld32s(idx + 4 * i), 1)
+            same = ld64(r + R_START) == start and ld32s(r + R_SUB) == sub and ld32s(r + R_KEYLEN) == klen
+            if same and ld8(used + at) == 0 and equal(ld64(r + R_KEY), key, klen):
                 st8(used + at, 1)
-                if ld8(c + R_OP) != 0:
-                    o = out + 64 * m
-                    copy64(o, r)
-                    st64(o + R_COMMIT, ld64(c + R_COMMIT))
-                    if ld8(c + R_OP) != AS_PREWRITTEN:
-                        st8(o + R_OP, ld8(c + R_OP))
-                    m += 1
+                found = best + 8 * ld32s(idx + 4 * i)
+                if ld64(found) == 0 or ld32s(ld64(found) + R_GENERATION) < ld32s(r + R_GENERATION):
+                    st64(found, r)
+    return 0
+
+
+@entry(5)
+def commit_best(lates, idx, n, best, out):
+    """Write COMMITs lates[idx[i]] that found a prewrite to `out` (room for n), as ROWs with the data of the prewrite best[idx[i]]: the late
+    itself, or one on disk. Returns the rows."""
+    m = 0
+    for i in range(n):
+        c = lates + 64 * ld32s(idx + 4 * i)
+        r = ld64(best + 8 * ld32s(idx + 4 * i))
+        op = ld8(c + R_OP)
+        if r == 0 or op == 0:
+            continue
+        if op == AS_PREWRITTEN:
+            op = ld32s(r + R_NEXT) if r == c else ld8(r + R_OP)
+        o = out + 64 * m
+        copy64(o, r)
+        st64(o + R_COMMIT, ld64(c + R_COMMIT))
+        st8(o + R_OP, op)
+        if op == DELETE:
+            st32(o + R_VALLEN, 0)
+        m += 1
     return m

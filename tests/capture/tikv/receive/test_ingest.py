@@ -10,46 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.capture.captures import Change, partition_changes
 from tests.support.capture.eventfeeds import Row, message, resolved
-from tidemill.capture.tikv.receive.ingest import Event, Options, ProtocolBroken, Receiver, RowLost, ScanDone, SubRangeFrozen
+from tests.support.capture.receiving import START, Bench
+from tidemill.capture.tikv.receive.ingest import Options, ProtocolBroken, RowLost, ScanDone, SubRangeFrozen
 from tidemill.capture.tikv.receive.matcher import FOREVER
 from tidemill.capture.tikv.regions.actions import RowSeen
-from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
-from tidemill.changelog.log_format import LogIdentity
-from tidemill.changelog.reader import LogReader
-from tidemill.changelog.writer import LogWriter
+from tidemill.capture.tikv.sort.partition import Sealed
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT
 from tidemill.tidb.keys import record_key
 
-START = 10
 KEY = record_key(5, 1)
-
-
-class Bench:
-    """A receiver of one partition, one step at a time; sub-range 1 is subscribed as region 1, request 7."""
-
-    def __init__(self, folder: Path, options: Options) -> None:
-        self.folder, self.events = folder, list[Event]()
-        identity = LogIdentity(cluster_id="1", start_ts=START, partitions=1)
-        self.writer = LogWriter.create(folder / "log", identity, snapshot={})
-        self.log = PartitionLog(self.writer.partition(0), folder)
-        self.receiver = Receiver([self.log], folder, self.events.extend, options=options)
-        self.receiver._next_seal = float("inf")
-        self.receiver.open_stream(0, True)
-        self.receiver.place(1, START, 0)
-        self.receiver.subscribe(1, 0, 1, 7, START, b"", b"", 0)
-
-    def step(self, *messages: bytes) -> None:
-        self.receiver.step([0] * len(messages), list(messages))
-
-    def seal(self) -> int:
-        self.receiver._seal(force=True)
-        self.receiver._finish_seals(wait=True)
-        return self.log.head
-
-    def rows(self) -> list[Change]:
-        return partition_changes(LogReader(self.folder / "log"), 0, START, self.log.head)
 
 
 @pytest.fixture

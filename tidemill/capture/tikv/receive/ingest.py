@@ -257,6 +257,7 @@ class Receiver:
     def _unbind(self, sub: int) -> None:
         self.matcher.subs["sub_range"][sub] = NOBODY
         self.matcher.drop(sub)
+        self.prewrites.some_ended = True
 
     def _sub_range_of(self, sub: int) -> int | None:
         sub_range = int(self.matcher.subs["sub_range"][sub])
@@ -266,7 +267,6 @@ class Receiver:
         """Forget sub-ranges: others have replaced them, or their span is not captured any more."""
         for sub_range in sub_ranges:
             self._unbind(self._sub_of.pop(sub_range))
-        self.prewrites.some_ended = True
 
     def open_stream(self, stream: int, multiplexed: bool) -> None:
         """Begin a stream in a free slot."""

@@ -448,7 +448,7 @@ class Matcher:
         return victims
 
     def mark_spilled(self, start_ts: set[int]) -> None:
-        """Send COMMITs of these transactions without a pending prewrite to `take_late`, instead of reporting violations."""
+        """Send COMMITs of these transactions to `take_late`: the prewrites of their keys may be on disk."""
         self._spilled |= start_ts
         self._build_spilled()
 
@@ -472,7 +472,8 @@ class Matcher:
         self.chunks.collect()
 
     def take_late(self) -> Array:
-        """Remove and return COMMITs (op 1, 2) and ROLLBACKs (op 0) of spilled transactions. They keep their holds."""
+        """Remove and return COMMITs (op 1 to 3) and ROLLBACKs (op 0) of spilled transactions. They keep their holds. Those with F_DATA have
+        the data of a prewrite that was in memory."""
         n = int(self.x[L.X_NLATE])
         self.x[L.X_NLATE] = 0
         return self.late[:n].copy()

@@ -24,9 +24,9 @@ from tidemill.capture.tikv.sort.runs import Packer, Run, write_run
 from tidemill.capture.tikv.sort.sorter import Plan, Sorter
 from tidemill.changelog.storage.outcomes import Outcome, outcome_of
 from tidemill.kernels.address import address
-from tidemill.kernels.receive.layout import ACTIVE, DELETE, P_BYTES, P_COUNT, PUT, ROW, V_EMPTY_PUT, V_NO_OP, V_UNMATCHED
+from tidemill.kernels.receive.layout import ACTIVE, DELETE, F_DATA, F_WAIT, P_BYTES, P_COUNT, PUT, ROW, V_EMPTY_PUT, V_NO_OP, V_UNMATCHED
 from tidemill.kernels.receive.seal import release
-from tidemill.kernels.receive.spill import join
+from tidemill.kernels.receive.spill import commit_best, join
 
 LOT = 128 << 20  # bytes of rows and their records that go to disk at a time, where nothing else is said
 
@@ -173,11 +173,17 @@ class RowSpill(_Spill):
 
 @dataclass(slots=True, eq=False)
 class _Spilled:
-    """A run of prewrites: a mark per row that was consumed, and the number of the others."""
+    """A run of prewrites: a mark per row that was consumed or whose subscription ended, the number of the others, their subscriptions."""
 
     run: Run
     used: Array
     left: int
+    subs: Array
+
+    @classmethod
+    def of(cls, run: Run) -> _Spilled:
+        n = len(run.rows)
+        return cls(run, np.zeros(n, np.uint8), n, np.flatnonzero(np.bincount(run.rows["sub"])))
 
 
 class PrewriteSpill(_Spill):
@@ -224,19 +230,22 @@ class PrewriteSpill(_Spill):
         return run
 
     def finish(self) -> None:
-        """Take in what is written, oldest first: the newest run has the newest generation."""
+        """Take in what is written, oldest first."""
         if not self._writing or not self._writing[0].future.done():
             return
         while self._writing and self._writing[0].future.done() and not self._writing[0].refusal:
             one = self._writing.popleft()
             run = one.taken(self.matcher.chunks)
-            self._runs.append(_Spilled(run, np.zeros(len(run.rows), np.uint8), len(run.rows)))
+            self._runs.append(_Spilled.of(run))
             self.written += len(run.rows)
         self.matcher.chunks.collect()
 
     def join(self) -> list[Violation]:
         """Join the late COMMITs and ROLLBACKs, except those of transactions that are being written. Return the violations of the protocol:
-        for each subscription, the first row that shows one. Some subscriptions may have ended already."""
+        for each subscription, the first row that shows one. Some subscriptions may have ended already.
+
+        A key may have been prewritten several times, and a scan delivers an older generation after a newer one: any run, or the late row
+        itself, may have the highest. So all runs are searched."""
         matcher = self.matcher
         late = matcher.take_late()
         if self._writing and len(late):
@@ -246,13 +255,13 @@ class PrewriteSpill(_Spill):
         if not len(late):
             return []
         plan = by_transaction(self._sealer, late.copy())
-        found = np.zeros(len(late), np.uint8)
-        broken: list[Violation] = []
+        best = np.where(late["flags"] & F_DATA, address(late) + ROW.itemsize * np.arange(len(late)), 0)
         for spilled in reversed(self._runs):
-            broken += self._join_run(spilled, late, plan, found)
+            self._search(spilled, late, plan, best)
+        broken = self._deliver(late, plan, best)
         once = np.zeros(len(late), bool)
         once[plan.order[: plan.count]] = True
-        broken += self._broken(late[once & (found == 0) & (late["op"] != 0)], V_UNMATCHED)
+        broken += self._broken(late[once & (best == 0) & (late["op"] != 0) & (late["flags"] & F_WAIT == 0)], V_UNMATCHED)
         matcher.release(late)
         self._forget([s for s in self._runs if not s.left])
         first: dict[int, Violation] = {}
@@ -274,15 +283,22 @@ class PrewriteSpill(_Spill):
     def _on_the_way(self) -> set[int]:
         return {ts for one in self._writing for ts in one.starts}
 
-    def _join_run(self, spilled: _Spilled, late: Array, plan: Plan, found: Array) -> list[Violation]:
-        matcher, run, used = self.matcher, spilled.run, spilled.used
+    def _search(self, spilled: _Spilled, late: Array, plan: Plan, best: Array) -> None:
+        """Search a run for the prewrites of late rows. What is found is consumed."""
+        rows = spilled.run.rows
+        join(address(late), address(plan.order), plan.count, address(rows), len(rows), address(best), address(spilled.used))
+        self._let_go_used(spilled)
+
+    def _let_go_used(self, spilled: _Spilled) -> None:
+        left = len(spilled.used) - int(np.count_nonzero(spilled.used))
+        self.matcher.chunks.refs[spilled.run.chunk] -= spilled.left - left
+        spilled.left = left
+
+    def _deliver(self, late: Array, plan: Plan, best: Array) -> list[Violation]:
+        """Put the COMMITs that found their prewrites among the rows. Each row gets a hold of its own."""
+        matcher = self.matcher
         out = np.empty(plan.count, ROW)
-        before = np.count_nonzero(used)
-        got = join(
-            address(late), address(plan.order), plan.count, address(run.rows), len(run.rows), address(out), address(found), address(used)
-        )
-        consumed = int(np.count_nonzero(used) - before)
-        rows = out[:got]
+        rows = out[: commit_best(address(late), address(plan.order), plan.count, address(best), address(out))]
         subs = matcher.subs[rows["sub"]]
         no_op = ~np.isin(rows["op"], (PUT, DELETE))
         empty = (rows["op"] == PUT) & (rows["value_len"] == 0)
@@ -290,16 +306,21 @@ class PrewriteSpill(_Spill):
         broken = self._broken(rows[no_op], V_NO_OP) + self._broken(rows[empty], V_EMPTY_PUT)
         for p in np.unique(subs["partition"]).tolist():
             matcher.append(p, rows[fresh & (subs["partition"] == p)])
-        matcher.chunks.refs[run.chunk] -= consumed - int(fresh.sum())
-        spilled.left -= consumed
+        np.add.at(matcher.chunks.refs, rows["chunk"][fresh], 1)
         return broken
 
     def drop_ended(self) -> None:
-        """Forget runs whose remaining prewrites all belong to ended subscriptions. Call it before ids are reused."""
+        """Forget the prewrites of ended subscriptions. Call it before ids are reused: a later subscription with such an id would find them,
+        and the transaction may have written the key again since."""
         if self.some_ended and not self._writing:
             self.some_ended = False
             state = self.matcher.subs["state"]
-            self._forget([s for s in self._runs if not ((s.used == 0) & (state[s.run.rows["sub"]] == ACTIVE)).any()])
+            for spilled in self._runs:
+                if (state[spilled.subs] != ACTIVE).any():
+                    spilled.used[state[spilled.run.rows["sub"]] != ACTIVE] = 1
+                    self._let_go_used(spilled)
+                    spilled.subs = spilled.subs[state[spilled.subs] == ACTIVE]
+            self._forget([s for s in self._runs if not s.left])
 
     def _forget(self, gone: list[_Spilled]) -> None:
         matcher = self.matcher

@@ -259,6 +259,8 @@ class LogReader:
             known = self._list(folder, head if head is not None else read_synced(self.storage, folder), from_ts, to_ts)
             if known.chain.fault is None:
                 break
+        if known.chain.from_ts is None:  # nothing happened there, or retention moved the start and removed all of it
+            self._refuse_start(from_ts)
         return known
 
     def _check_cover(self, folder: str, known: _Folder, from_ts: int, to_ts: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tidemill.changelog.retention import Retention, between_ddls, snapshot_at
 from tidemill.changelog.storage.open import Draft, LocalStorage, Storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import DiskLow, LogError, SegmentGone, StartTsOutOfLog
+from tidemill.errors import DiskLow, LogError, LogUnavailable, SegmentGone, StartTsOutOfLog
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 HOUR = tso.compose(3_600_000)
@@ -120,6 +121,71 @@ def test_retention_takes_its_step_back_for_a_feed_that_comes_meanwhile(tmp_path:
     reader = LogReader(tmp_path)
     assert reader.start_ts == START
     assert len(reader.chain(0, START + HOUR, START + 30 * HOUR)) == 29
+
+
+class _AwayAfterTheStep(LocalStorage):
+    """A feed registers while retention works, and the storage is away for the request that follows the write of log.json."""
+
+    is_away = wrote = False
+
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        if name == log_format.IDENTITY and not self.wrote:
+            feeds.register(LocalStorage(self.location, sync=False), "new", START + HOUR)
+            self.is_away = self.wrote = True
+        super().replace(name, data, durable=durable)
+
+    def names(self, folder: str) -> list[str]:
+        if folder == log_format.FEEDS and self.is_away:
+            self.is_away = False
+            raise LogUnavailable("away for a moment")
+        return super().names(folder)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("grace_s", [0.0, 600.0])
+def test_a_step_that_was_not_taken_back_is_taken_back_later(tmp_path: Path, grace_s: float, *, killed: bool) -> None:
+    keep = replace(KEEP, grace_s=grace_s)
+    with LogWriter.create(LocalStorage(tmp_path, sync=False), IDENTITY, snapshot=META) as log:
+        hourly(log, 30)
+    with LogWriter.open(_AwayAfterTheStep(tmp_path, sync=False), options=keep) as log:
+        with pytest.raises(LogUnavailable):
+            log.maintain(START + 30 * HOUR)
+        assert LogReader(tmp_path).start_ts == START + 6 * HOUR
+        if not killed:
+            assert log.maintain(START + 30 * HOUR).start_ts == START
+    with LogWriter.open(LocalStorage(tmp_path, sync=False), options=keep) as log:
+        for _ in range(3):
+            assert log.maintain(START + 30 * HOUR).start_ts <= START + HOUR
+        assert len(LogReader(tmp_path).chain(0, START + HOUR, START + 30 * HOUR)) == 29
+        assert log.maintain(START + 30 * HOUR).start_ts == START + HOUR, "as far as the feed is"
+    assert verify(tmp_path).problems == []
+
+
+def test_the_start_does_not_go_back_to_where_files_are_gone(reopened: Reopen) -> None:
+    """Not for a changefeed that was forgotten while it ran, and says where it is."""
+    log = reopened(KEEP)
+    hourly(log, 30)
+    assert log.maintain(START + 30 * HOUR).removed == 19
+    feeds.update(log.storage, "forgotten", START + HOUR)
+    assert log.maintain(START + 40 * HOUR).start_ts == START + 6 * HOUR
+    log.storage.replace(
+        "schema/" + log_format.snapshot_name(START), log.storage.read("schema/" + log_format.snapshot_name(START + 6 * HOUR)) or b""
+    )
+    assert log.maintain(START + 40 * HOUR).start_ts == START + 6 * HOUR, "a snapshot alone is not enough"
+
+
+def test_a_replay_that_was_killed_holds_the_log_for_an_hour(reopened: Reopen) -> None:
+    log = reopened(KEEP)
+    hourly(log, 30)
+    name = "replay.0af1"
+    feeds.register(log.storage, name, START + 2 * HOUR)
+    feeds.register(log.storage, "changefeed", START + 4 * HOUR)
+    assert log.maintain(START + 30 * HOUR).start_ts == START + 2 * HOUR
+    reader, now = LogReader(log.storage), time.time()
+    assert not Retention(log, clock=lambda: now + 3500).advance(reader, START + 30 * HOUR)
+    assert Retention(log, clock=lambda: now + 3700).advance(reader, START + 30 * HOUR)
+    assert reader.feeds() == {"changefeed": START + 4 * HOUR}
+    assert reader.start_ts == START + 4 * HOUR
 
 
 def test_files_stay_a_while_behind_the_start(reopened: Reopen) -> None:

@@ -241,7 +241,7 @@ def change_layout(writer: LogWriter, settled: Settled) -> None:
     if any(head != settled.ts for head in found):
         _log.warning("the log keeps its layout: its folders are at %s, not all at %d", sorted(set(found)), settled.ts)
         return
-    writer.set_identity(settled.change.of(writer.identity, settled.ts))
+    writer.change_identity(lambda identity: settled.change.of(identity, settled.ts))  # maintenance may still run
     request = requested(writer.storage)
     if request is not None and request.is_done(writer.identity):  # another one, left meanwhile, waits for its turn
         writer.storage.delete(GROWTH)

@@ -47,5 +47,6 @@ def settle(writer: LogWriter, wanted: CaptureRules | None, log_end: int) -> None
     """If the wanted rules differ from the log's, record that they apply from `log_end` on, which no partition has passed."""
     identity = writer.identity
     if wanted is not None and not same(identity.rules_above(tso.MAX_TS)[0], wanted):
-        writer.set_identity(identity.with_rules(replace(wanted, from_ts=log_end)))
+        rules = replace(wanted, from_ts=log_end)
+        writer.change_identity(lambda current: current.with_rules(rules))
         _log.info("from %s on the capture rules are %s", tso.describe(log_end), ", ".join(wanted.rules))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from tidemill.changefeed.replay import Resumed
+from tidemill.changelog.feeds import is_replay
 from tidemill.changelog.files.bounds import first_ts
 from tidemill.changelog.reader import LogReader
 from tidemill.config.uri import SinkUri
@@ -58,7 +59,7 @@ class Meta:
 def meta_of(location: str, feed: str | None = None) -> Meta:
     """Return the ts of a log. Raises LogError, ConfigError for a changefeed that it does not know."""
     reader = LogReader(location)
-    known = reader.feeds()
+    known = {name: ts for name, ts in reader.feeds().items() if not is_replay(name)}
     if feed is not None and feed not in known:
         raise ConfigError(f"{redact(location)} knows no changefeed {feed}", hint=f"It knows: {', '.join(sorted(known)) or 'none'}.")
     found = {feed: known[feed]} if feed is not None else known

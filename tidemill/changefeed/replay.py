@@ -1,5 +1,5 @@
-"""Replay: deliver what a log holds, from one ts to another, then end. It needs no upstream and keeps no state. It writes nothing into the
-log, except a fence while it runs on a cluster."""
+"""Replay: deliver what a log holds, from one ts to another, then end. It needs no upstream and keeps no state. While it runs the log has a
+feed of it, so that retention does not pass it, and on a cluster a fence; nothing of that stays."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.changelog import log_format
-from tidemill.changelog.files.bounds import first_ts, within
+from tidemill.changelog import feeds, log_format
+from tidemill.changelog.files.bounds import begin_of_changes, first_ts, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
@@ -100,10 +100,11 @@ def replay(
     reader = LogReader(log)
     settings = settings.of_cluster(reader.identity.cluster_id)
     start, target = interval(reader, start_ts, target_ts, created=settings.sink.create_tables)
-    begin = reader.start_ts
-    history = load_history(reader, within(begin, target), from_ts=within(begin, start))
     delivered = Delivered(start, target)
     with ExitStack() as stack:
+        tell = stack.enter_context(feeds.replaying(reader.storage, begin_of_changes(reader, start)))
+        begin = reader.start_ts
+        history = load_history(reader, within(begin, target), from_ts=within(begin, start))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-replay-")))
         stop = stop or threading.Event()
         delivery = Delivery.open(stack, settings, stop, fresh=resumed is None)
@@ -125,6 +126,7 @@ def replay(
             delivered.add(report)
             on_batch(report)
             at = end
+            tell(begin_of_changes(reader, at))
             if at >= target or driver.stop.is_set():
                 break
     delivered.to_ts = at

@@ -24,7 +24,7 @@ from tidemill.changefeed.feed_status import Status
 from tidemill.changefeed.runner_options import Options, options_of, parse_arguments
 from tidemill.changefeed.states import RUNS, Event, State, after
 from tidemill.changelog import feeds, log_format
-from tidemill.changelog.files.bounds import is_covered, within
+from tidemill.changelog.files.bounds import begin_of_changes, is_covered, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors
@@ -159,7 +159,7 @@ class Runner:
         patient(lambda: self._check_start(reader, at))
         patient(self._forget_refused)
         patient(lambda: self._begin_status(identity, at))
-        patient(lambda: feeds.register(options.log, options.changefeed, within(reader.start_ts, at)))
+        patient(lambda: feeds.register(options.log, options.changefeed, begin_of_changes(reader, at)))
         if options.target_ts is not None and at >= options.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return

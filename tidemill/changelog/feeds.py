@@ -2,17 +2,34 @@
 
 A feed belongs to its changefeed, not to the log's writer. A registration may race with retention. The feed writes its file, then reads
 log.json's start. Retention writes log.json, then reads the feeds again, and takes its step back if a feed has appeared.
+
+A replay is a feed as long as it runs, under a name that no changefeed can have. It writes its file again and again: retention removes one
+that has been silent for an hour, because its process was killed.
 """
 
 from __future__ import annotations
 
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidemill.changelog import log_format
 from tidemill.changelog.reader import read_feeds, read_identity
 from tidemill.changelog.storage.open import Storage, open_storage
-from tidemill.errors import StartTsOutOfLog, redact
+from tidemill.errors import DiskLow, LogRefused, LogUnavailable, StartTsOutOfLog, redact
 from tidemill.tso import describe
+
+REPLAY = "replay."
+"""How names of replays begin. An id of a changefeed has no dot."""
+SILENT_S = 3600.0
+"""Seconds without a word after which a replay counts as dead."""
+TELL_EVERY_S = 5.0
+"""How often a replay says how far it is, at most."""
+
+log = logging.getLogger(__name__)
 
 
 def _file(feed: str) -> str:
@@ -48,6 +65,60 @@ def update(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> Non
 def remove(location: str | Path | Storage, feed: str) -> None:
     """Remove a changefeed: it does not need the log any more."""
     open_storage(location).delete(_file(feed))
+
+
+def is_replay(feed: str) -> bool:
+    """Return whether a feed is a replay that runs, or was killed; else it is a changefeed or a view."""
+    return feed.startswith(REPLAY)
+
+
+@contextmanager
+def replaying(storage: Storage, from_ts: int) -> Iterator[Callable[[int], None]]:
+    """Let the log keep everything above `from_ts` while a replay runs. Yields what takes the ts up to which it is done.
+
+    Raises StartTsOutOfLog if some of it is gone already. Where the log cannot be written the replay goes on without: if retention passes
+    it, it ends with StartTsOutOfLog.
+    """
+    name = f"{REPLAY}{uuid.uuid4().hex}"
+    try:
+        register(storage, name, from_ts)
+    except _NOT_WRITTEN as error:
+        log.warning("the log does not wait for this replay, because %s cannot be written: %s", redact(storage.location), error.message)
+        yield lambda ts: None
+        return
+    told_at = time.monotonic()
+
+    def tell(ts: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at < TELL_EVERY_S:
+            return
+        told_at = time.monotonic()
+        try:
+            update(storage, name, ts)
+        except _NOT_WRITTEN as error:  # the log keeps more than it has to
+            log.debug("%s: %s", name, error.message)
+
+    try:
+        yield tell
+    finally:
+        try:
+            remove(storage, name)
+        except _NOT_WRITTEN as error:
+            log.warning("%s holds the log for an hour, or until `tidemill log forget`: %s", name, error.message)
+
+
+_NOT_WRITTEN = DiskLow, LogRefused, LogUnavailable
+
+
+def forget_silent(storage: Storage, now: float) -> None:
+    """Remove replays that were killed: those without a word for an hour. `now`: Unix seconds."""
+    if not any(map(is_replay, storage.names(log_format.FEEDS))):
+        return
+    for entry in storage.entries(log_format.FEEDS):
+        name = entry.name.removesuffix(".json")
+        if is_replay(name) and name != entry.name and now - entry.modified > SILENT_S:
+            log.warning("the log does not wait any more for %s, which has said nothing for an hour", name)
+            remove(storage, name)
 
 
 def slowest(storage: Storage) -> tuple[str, int] | None:

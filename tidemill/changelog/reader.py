@@ -263,8 +263,10 @@ class LogReader:
             ends = known.chain.to_ts or 0
             is_old = last > known.floor and ends < min(last, known.ceiling)
             if known.chain.fault is None and not is_old:
-                return known
-        if known.chain.fault is None:
+                break
+        if known.chain.from_ts is None:  # nothing happened there, or retention moved the start and removed all of it
+            self._refuse_start(from_ts)
+        if known.chain.fault is None and is_old:
             self._folders.pop(folder, None)
             raise LogUnavailable(
                 f"{redact(self.storage.path(folder))}: its segments end at {ends}, and its {log_format.HEAD} says that one ends at {last}",

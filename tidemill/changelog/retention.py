@@ -8,7 +8,7 @@ while later, oldest first, so that readers in the middle of an interval are done
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,7 +60,12 @@ class Retention:
     clock: Callable[[], float] = time.time
 
     def advance(self, reader: LogReader, now: int) -> bool:
-        """Move the log's start as far as retention and feeds allow, if that is worth it. `now`: a TSO."""
+        """Move the log's start as far as retention and feeds allow, if that is worth it. `now`: a TSO.
+
+        A step that was not taken back, because storage went away or the process died, is taken back first."""
+        feeds.forget_silent(self.log.storage, self.clock())
+        if self._go_back(reader):
+            return False
         identity = self.log.identity
         retention = self.log.options.retention_ms
         kept = [now - tso.compose(retention), reader.resolved_ts(), *read_feeds(self.log.storage).values()]
@@ -81,30 +86,48 @@ class Retention:
             return False
         return True
 
+    def _go_back(self, reader: LogReader) -> bool:
+        """Move the start back to the last schema snapshot before a feed that needs changes below it, if all files are still there."""
+        identity = self.log.identity
+        lowest = min(read_feeds(self.log.storage).values(), default=identity.start_ts)
+        start = max((ts for ts in reader.snapshots() if ts <= lowest), default=0)
+        if lowest >= identity.start_ts or not start or not all(self._is_whole(f, start) for f in log_format.folders(identity.partitions)):
+            return False
+        self.log.set_identity(identity.moved_to(start))
+        return True
+
+    def _is_whole(self, folder: str, start: int) -> bool:
+        """Whether a folder has all files above `start`. One without a file there never had one: `sweep` keeps them above a snapshot."""
+        above = [segment for _, segment in _segments(self.log.storage, folder) if segment.to_ts > start]
+        chain = log_format.link(*log_format.complete_intervals(above, lambda name: name))
+        return chain.from_ts is None or (chain.from_ts <= start and chain.fault is None)
+
     def _has_old(self, reader: LogReader, cut: int) -> bool:
         chains = (reader.listing(folder) for folder in log_format.folders(self.log.identity.partitions))
         return any(chain.intervals and chain.intervals[0].to_ts <= cut for chain in chains)
 
     def sweep(self) -> int:
         """Remove files that are wholly at or below the log's start, when the start has not moved for the grace period. Return their
-        number."""
+        number.
+
+        Snapshots go first: as long as one is there, all files above it are, and the start can move back there. A feed below the start
+        keeps all that is above the last snapshot before it."""
         storage, start = self.log.storage, self.log.identity.start_ts
         moved = next((e.modified for e in storage.entries("") if e.name == log_format.IDENTITY), None)
         if moved is None or self.clock() - moved < self.log.options.grace_s:
             return 0
         limit = min([start, *read_feeds(storage).values()])
-        removed = 0
-        for folder in log_format.folders(self.log.identity.partitions):
-            old = sorted((s.from_ts, name) for name, s in _segments(storage, folder) if s.to_ts <= limit)
-            for _, name in old:
-                storage.delete(f"{folder}/{name}")
-            removed += len(old)
-        snapshots = sorted(
-            ts for name in storage.names(log_format.SCHEMA) if (ts := log_format.parse_snapshot(name)) is not None and ts <= limit
-        )
-        for ts in snapshots[:-1]:
+        old = _snapshots(storage, limit)
+        if limit < start:
+            limit = max(old, default=0)
+        for ts in old[:-1]:
             storage.delete(f"{log_format.SCHEMA}/{log_format.snapshot_name(ts)}")
-            removed += 1
+        removed = len(old[:-1])
+        for folder in log_format.folders(self.log.identity.partitions):
+            passed = sorted((s.from_ts, name) for name, s in _segments(storage, folder) if s.to_ts <= limit)
+            for _, name in passed:
+                storage.delete(f"{folder}/{name}")
+            removed += len(passed)
         imports.forget(storage, limit)
         for ts in initial_load.timestamps(storage):
             if ts < limit:
@@ -116,6 +139,12 @@ class Retention:
 def _segments(storage: Storage, folder: str) -> list[tuple[str, log_format.SegmentName]]:
     found = ((name, log_format.parse_segment(name, folder)) for name in storage.names(folder))
     return [(name, segment) for name, segment in found if segment is not None]
+
+
+def _snapshots(storage: Storage, limit: int) -> Sequence[int]:
+    """The ts of the schema snapshots at or below `limit`, oldest first."""
+    found = (log_format.parse_snapshot(name) for name in storage.names(log_format.SCHEMA))
+    return sorted(ts for ts in found if ts is not None and ts <= limit)
 
 
 def between_ddls(history: SchemaHistory, cut: int) -> int:

@@ -406,16 +406,19 @@ class LogWriter:
         return min(writer.synced_head for writer in self._writers.values())
 
     def declare(self, *, split_tables: Sequence[int | str] | None = None, version: UpstreamVersion | None = None) -> None:
-        """Record in log.json which tables are spread over partitions, or from when on the cluster has a version. May be called from any
-        thread."""
-        with self._maintaining:  # retention writes log.json too
-            changed = self._identity
-            if split_tables is not None:
-                changed = replace(changed, split_tables=tuple(split_tables))
-            self.set_identity(changed.with_version(version) if version is not None else changed)
+        """Record in log.json which tables are spread over partitions, or from when on the cluster has a version. From any thread."""
+        if split_tables is not None:
+            self.change_identity(lambda identity: replace(identity, split_tables=tuple(split_tables)))
+        if version is not None:
+            self.change_identity(lambda identity: identity.with_version(version))
+
+    def change_identity(self, change: Callable[[LogIdentity], LogIdentity]) -> None:
+        """Write log.json as `change` makes it of the current one. Waits for `maintain`, which writes it too. From any thread."""
+        with self._maintaining:
+            self.set_identity(change(self._identity))
 
     def set_identity(self, identity: LogIdentity) -> None:
-        """Write log.json again. Raises LogFenced; LogError if another writer has the schema stream."""
+        """Write log.json again; beside `maintain` use `change_identity`. Raises LogFenced; LogError if another has the schema stream."""
         self._writer(log_format.SCHEMA)
         self._identity = self._identity_file.write(identity)
 

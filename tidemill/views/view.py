@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -77,18 +78,23 @@ def create(views: Views, name: str, log_place: str, sql: str, into: str, databas
         views.write(views.read(name))  # raises that it is there
     _, begin, tables, bases = planned(log_place, sql, database)
     view = Definition(name, new_id(), sql, database, log_place, into, begin.ts, begin.snapshot, tables, bases)
-    target = target_of(into, name, view.feed, view.shape())
-    target.create()
-    target.close()
-    feeds.register(log_place, view.feed, max(begin.ts, _start_of(log_place)))
-    views.write(view)
+    _register(view)
+    with ExitStack() as stack:
+        stack.callback(feeds.remove, log_place, view.feed)
+        target = target_of(into, name, view.feed, view.shape())
+        target.create()
+        target.close()
+        views.write(view)
+        stack.pop_all()
     return view
 
 
-def _start_of(log_place: str) -> int:
+def _register(view: Definition) -> None:
+    """Let the log keep what lies above the view's begin. Raises StartTsOutOfLog."""
+    from tidemill.changelog.files.bounds import begin_of_changes
     from tidemill.changelog.reader import LogReader
 
-    return LogReader(log_place).start_ts
+    feeds.register(view.log, view.feed, begin_of_changes(LogReader(view.log), view.begin_ts))
 
 
 def drop(views: Views, name: str, *, keep_target: bool = False) -> None:

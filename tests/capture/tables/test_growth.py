@@ -21,10 +21,13 @@ from tests.support.capture.loops import run
 from tests.support.capture.progress import id_of
 from tests.support.changelog.logs import START, batch_of, build_log, put
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
+from tidemill import tso
 from tidemill.capture import growth
 from tidemill.capture.capture import Capture
-from tidemill.changelog import log_format
+from tidemill.capture.growth import Change, Settled, change_layout
+from tidemill.changelog import log_format, retention
 from tidemill.changelog.log_format import Affinity, Layout, LogIdentity
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.spread import SplitTable
 from tidemill.changelog.storage.open import LocalStorage
@@ -34,6 +37,7 @@ from tidemill.cli.changelog import log as log_commands
 from tidemill.cli.main import main
 from tidemill.errors import LogError
 from tidemill.playground.server import Playground
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 
 @pytest.fixture(autouse=True)
@@ -361,3 +365,27 @@ def test_a_request_that_was_left_while_another_was_done_waits_for_its_turn(tmp_p
         assert LogReader(tmp_path / "log").partitions == 4
         assert not second.is_done(writer.identity)
         assert growth.requested(writer.storage) == second
+
+
+def test_a_layout_is_not_undone_by_maintenance_that_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of maintenance goes on after the capture's tasks have ended, and writes log.json too."""
+    storage, hour = LocalStorage(str(tmp_path / "log"), sync=False), tso.compose(3_600_000)
+    end = START + 30 * hour
+    with LogWriter.create(storage, LogIdentity("1", START, 2), snapshot=META) as writer:
+        for at in range(START + hour, end + 1, hour):
+            for folder in (writer.schema, writer.partition(0), writer.partition(1)):
+                folder.publish(at, [])
+    with LogWriter.open(storage, options=LogOptions(low_water_bytes=0, retention_ms=24 * 3_600_000)) as writer:
+        layout = threading.Thread(target=change_layout, args=(writer, Settled(end, Change(4))))
+        load = retention.load_history
+
+        def meanwhile(*args: Any, **more: Any) -> SchemaHistory:
+            layout.start()
+            layout.join(0.2)  # it waits for the maintenance; one that does not is done by now
+            return load(*args, **more)
+
+        monkeypatch.setattr(retention, "load_history", meanwhile)
+        assert writer.maintain(end).start_ts == START + 6 * hour
+        layout.join()
+        assert (writer.identity.partitions, writer.identity.start_ts) == (4, START + 6 * hour)
+        assert LogReader(storage).identity == writer.identity

@@ -35,5 +35,18 @@ def is_covered(reader: LogReader, ts: int, *, created: bool = True) -> bool:
 
 
 def within(start_ts: int, ts: int) -> int:
-    """Return `ts`, or the log's start if that is higher: below it there are only tables, to which the schemas of the start apply."""
+    """Return `ts`, or the log's start if that is higher: below it there are only tables, to which the schemas of the start apply.
+
+    For schemas only. For rows see `begin_of_changes`."""
     return max(start_ts, ts)
+
+
+def begin_of_changes(reader: LogReader, ts: int) -> int:
+    """Return the ts above which the log's segments have what lies above `ts`: the log's start for the instants below it, where only
+    tables stand, else `ts`.
+
+    Any other ts below the start stays as it is: the changes between them are gone, and who reads or registers there has to hear that.
+    """
+    start_ts = reader.identity.start_ts
+    is_instant = before_tables(start_ts, created=True) <= ts < start_ts
+    return start_ts if is_instant and holds_tables(reader, start_ts) else ts

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.changelog import imports, initial_load
-from tidemill.changelog.files.bounds import within
+from tidemill.changelog.files.bounds import begin_of_changes, within
 from tidemill.changelog.files.segment import check_columns, read_batch
 from tidemill.changelog.history import follow
 from tidemill.changelog.log_format import Interval, LogIdentity
@@ -203,9 +203,11 @@ _NOTHING: tuple[int, int, Ranges, list[PartitionInput]] = (-1, -1, (), [])
 
 
 def _chain(reader: LogReader, partition: int, from_ts: int, to_ts: int) -> list[Interval]:
-    """What a partition holds of an interval that may begin before the log."""
-    start_ts = reader.identity.start_ts
-    return reader.chain(partition, within(start_ts, from_ts), to_ts) if to_ts > start_ts else []
+    """What a partition holds of an interval: nothing where the interval is one of the instants of tables below the log's start.
+
+    Raises StartTsOutOfLog for what retention has removed."""
+    start_ts = begin_of_changes(reader, from_ts)
+    return [] if from_ts < start_ts and to_ts <= start_ts else reader.chain(partition, from_ts, to_ts)
 
 
 def json_style(identity: LogIdentity, ts: int) -> JsonStyle:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidemill.changefeed.states import State
+from tidemill.changelog.feeds import is_replay
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage import durable
@@ -99,7 +100,7 @@ class Hosting:
         wanted = [capture_rules.of_config(config) for config in (*(feed.config for feed in self._feeds.values()), *more)]
         if log_exists(self._options.log):
             reader = LogReader(self._options.log)
-            if not wanted or reader.feeds().keys() - self._feeds.keys():
+            if not wanted or any(not is_replay(name) for name in reader.feeds().keys() - self._feeds.keys()):
                 wanted.append(capture_rules.newest(reader.identity))
         return capture_rules.union(wanted)
 

@@ -16,7 +16,7 @@ from tidemill.changefeed.changes import changes, refused, with_secrets
 from tidemill.changefeed.preflight import check_sink_reachable
 from tidemill.changefeed.states import State
 from tidemill.changelog import feeds as log_feeds
-from tidemill.changelog.files.bounds import is_covered
+from tidemill.changelog.files.bounds import begin_of_changes, is_covered
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.uri import SinkUri
@@ -153,7 +153,7 @@ class Operations(Questions):
             raise StartTsOutOfLog(
                 f"the log {redact(reader.location)} begins at {tso.describe(reader.start_ts)}, {tso.describe(ts)} is before"
             )
-        log_feeds.register(self._options.log, name, max(ts, reader.start_ts))
+        log_feeds.register(self._options.log, name, begin_of_changes(reader, ts))
 
     def _check_upstream(self, names: s.UpstreamNames) -> None:
         """A request may name PD by other addresses than the server: what counts is that some are the same."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.changelog import imports, initial_load
-from tidemill.changelog.files.bounds import first_ts, is_covered, within
+from tidemill.changelog.files.bounds import begin_of_changes, first_ts, is_covered, within
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.log_format import Interval
 from tidemill.changelog.reader import LogReader
@@ -128,6 +128,13 @@ class Planner:
                 hint=hint + (" A log of another name (option log) begins there." if self.capture else ""),
             )
 
+    def _changes_from(self, from_ts: int) -> int:
+        """The ts above which segments have what lies above `from_ts`. Raises StartTsOutOfLog where retention has removed some of it."""
+        begin = begin_of_changes(self.reader, from_ts)
+        if begin < self.reader.identity.start_ts:
+            self.check_covered(from_ts)
+        return begin
+
     def last_ts(self) -> int:
         """The ts up to which a DataFrame that is not a stream reads. Of a cluster it is the present, for which this waits. Raises
         StartTsOutOfLog for an end that the log has not reached, LogUnavailable."""
@@ -183,7 +190,7 @@ class Planner:
     def spans(self, from_ts: int, to_ts: int) -> list[Span]:
         """The spans of an interval. Raises NotCaptured and DataWithoutEvents where the log lacks rows that are wanted."""
         history = self.history(to_ts)
-        found = list(spans(history, self.reader.identity, from_ts, to_ts, self.wants))
+        found = list(spans(history, self.reader.identity, self._changes_from(from_ts), to_ts, self.wants))
         for span in found:
             self._coverage.check(history, span.from_ts, span.to_ts)
         return found
@@ -192,7 +199,7 @@ class Planner:
 
     def next_change(self, frame: TableFrame, from_ts: int, to_ts: int) -> SchemaChanged | None:
         """The first change of the columns in (from_ts, to_ts] that ends a query, as the error that ends it, see `changed_at`."""
-        for span in spans(self.history(to_ts), self.reader.identity, from_ts, to_ts, self.wants):
+        for span in spans(self.history(to_ts), self.reader.identity, self._changes_from(from_ts), to_ts, self.wants):
             for version in span.tables:
                 if version.from_ts > frame.base.from_ts and (found := self._change(frame, version)) is not None:
                     return found
@@ -268,7 +275,7 @@ class Planner:
         return [plan.ts for plan in initial_load.plans(self.reader.storage, from_ts + 1) if plan.ts <= to_ts]
 
     def _inputs(self, from_ts: int, to_ts: int) -> Iterator[tuple[int, list[Interval], tuple[int, ...]]]:
-        begin = within(self.reader.start_ts, from_ts)
+        begin = self._changes_from(from_ts)
         for p in range(self.reader.partitions if to_ts > begin else 0):
             intervals = self.reader.chain(p, begin, to_ts)
             yield p, intervals, tuple(self.reader.partition_bytes(one) for one in intervals)

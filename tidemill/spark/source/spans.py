@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tidemill.changelog.files.bounds import within
 from tidemill.changelog.log_format import Affinity, LogIdentity
 from tidemill.changelog.spread import PARTITION_BY, partition_of
 from tidemill.tidb.schema.tracking.history import SchemaHistory
@@ -27,8 +26,8 @@ class Span:
 
 
 def spans(history: SchemaHistory, identity: LogIdentity, from_ts: int, to_ts: int, wants: Wants) -> Iterator[Span]:
-    """Yield the spans of (from_ts, to_ts] in which some table is wanted. The history reaches to_ts. Raises SchemaError."""
-    from_ts = within(identity.start_ts, from_ts)
+    """Yield the spans of (from_ts, to_ts] in which some table is wanted. The log begins at from_ts or before, the history reaches to_ts.
+    Raises SchemaError."""
     if from_ts >= to_ts:
         return
     cuts = {*history.barriers(from_ts, to_ts), *identity.switches(from_ts, to_ts)}

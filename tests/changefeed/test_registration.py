@@ -1,0 +1,71 @@
+"""A changefeed or a view registers while retention moves the log's start: it is refused, and does not begin later than it was told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.support.changelog.logs import START
+from tests.support.delivery.feeds import World
+from tidemill.changefeed.runner import Runner
+from tidemill.changefeed.runner_options import options_of, parse_arguments
+from tidemill.changelog.options import LogOptions
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage.open import LocalStorage
+from tidemill.changelog.writer import LogWriter
+from tidemill.errors import StartTsOutOfLog
+from tidemill.server.changefeeds import operations
+from tidemill.views import view
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    return World.make(transactions=40).log(tmp_path / "log", partitions=2, segments=10)
+
+
+def pass_by(log: str) -> None:
+    """Retention moves the start to the log's end."""
+    with LogWriter.open(LocalStorage(log, sync=False), options=LogOptions(retention_ms=0, low_water_bytes=0)) as writer:
+        assert writer.maintain(writer.resolved_ts).start_ts > START
+
+
+def passed_after(log: str, check: Callable[..., Any]) -> Callable[..., Any]:
+    """A check that is passed, and out of date when it returns."""
+
+    def checked(*args: Any, **more: Any) -> Any:
+        found = check(*args, **more)
+        pass_by(log)
+        return found
+
+    return checked
+
+
+def test_the_driver_of_a_changefeed(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Runner, "_check_start", passed_after(log, Runner._check_start))
+    given = ["--changefeed-id", "new", "--log", log, "--data-dir", str(tmp_path / "data")]
+    options = options_of(parse_arguments([*given, "--sink-uri", f"messages://{tmp_path}/out?protocol=open-protocol"], None))
+    with pytest.raises(StartTsOutOfLog, match="changefeed new needs changes from"):
+        Runner(options, threading.Event()).run()
+    assert LogReader(log).feeds() == {}
+
+
+def test_a_server_s_changefeed_that_is_created_or_resumed(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "is_covered", passed_after(log, operations.is_covered))
+    server = cast("operations.Operations", SimpleNamespace(_options=SimpleNamespace(log=log)))
+    with pytest.raises(StartTsOutOfLog, match="changefeed new needs changes from"):
+        operations.Operations._register(server, "new", START)
+    assert LogReader(log).feeds() == {}
+
+
+def test_a_view(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "planned", passed_after(log, lambda *_: (None, view.Begin(START, False), (), ())))
+    views = view.Views(tmp_path / "views")
+    with pytest.raises(StartTsOutOfLog, match="needs changes from"):
+        view.create(views, "totals", log, "SELECT 1", "memory")
+    assert LogReader(log).feeds() == {}
+    assert [*views.names()] == []

@@ -206,13 +206,13 @@ def test_the_log_can_be_shown_and_verified(world: World, capsys: pytest.CaptureF
 def test_a_replay_gives_the_same_rows(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     file = world.folder / "replayed.jsonl"
     log = world.delivery.log
-    before = {p: p.stat().st_mtime_ns for p in log.rglob("*")}
+    before = {p: p.stat().st_mtime_ns for p in log.rglob("*") if p.is_file()}  # its own feed, in a folder, is gone at the end
     code, out, err = tidemill(
         capsys, "replay", "--log", log, "--sink-uri", f"messages://{file}?protocol=open-protocol", "--tz", "UTC", "--target-ts",
         world.target_ts,
     )  # fmt: skip
     assert code == 0, err
-    assert {p: p.stat().st_mtime_ns for p in log.rglob("*")} == before
+    assert {p: p.stat().st_mtime_ns for p in log.rglob("*") if p.is_file()} == before
     replayed, delivered = audited(from_jsonl(file)), audited(from_files(world.folder / "delivered"))
     assert replayed.problems == []
     assert Counter(map(repr, replayed.rows)) == Counter(map(repr, delivered.rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC
@@ -111,14 +112,18 @@ def test_a_sink_that_breaks_is_told_and_ends_the_run(world: World) -> None:
     assert json.loads((world.folder / "data/changefeeds/f/delivery.json").read_text())["errors"] == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_fault_of_tidemill_is_told_like_a_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ValueError("zip() argument 2 is longer")
 
     monkeypatch.setattr("tidemill.delivery.clock.Clock.next", broken)
-    world.feed().start()
+    stacks: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: stacks.append(args.exc_type.__name__))
+    feed = world.feed()
+    feed.start()
     ended = world.until("ended")
+    assert feed.join(240.0)
+    assert stacks == ["ValueError"], "the process's log has the stack"
     assert (ended["how"], ended["code"], ended["retryable"]) == ("failed", "TM:ErrUnexpected", True)
     assert "zip() argument 2" in ended["message"]
 

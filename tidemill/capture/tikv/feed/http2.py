@@ -37,6 +37,7 @@ LARGEST = 512 << 20  # of a message: one row is 2 x 120 MiB at most
 OUT = BUFFER  # bytes in which messages are gathered
 FLUSH = 0.01  # seconds to wait for more small messages: handing over a few costs as much as many, and the loop would do nothing else
 GATHER = 0.05  # the same while there are rows alone: until a resolved ts comes they only wait
+MUCH = 128 << 10  # bytes that came since the last time: more follow at once, so that it is not worth a look at each message
 SMALL = 256  # bytes of a message: below it may be the end of a scan or an error
 RESOLVED = 2 << 3 | 2  # how a message begins that brings resolved ts alone
 CONNECT_TIMEOUT = 5.0
@@ -197,7 +198,7 @@ class H2Feed(asyncio.BufferedProtocol):
 
     def _flush_soon(self, messages: int) -> None:
         """Hand the messages over in a moment, or a little later as long as all are rows."""
-        if not self._hurries and self._hurry(self._examined, messages):
+        if not self._hurries and (self._state[L.D_OUT] > MUCH or self._hurry(self._examined, messages)):
             self._hurries = True
             if self._timer is not None:
                 self._timer.cancel()

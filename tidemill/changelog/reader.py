@@ -255,7 +255,6 @@ class LogReader:
         for attempt in range(LOOKS):
             if attempt:
                 self._folders.pop(folder, None)
-                self._seen_heads.pop(folder, None)
                 self._read_identity()
             # Read the head first: what it covers was published before the listing begins, so the listing has it.
             head, last = read_head_and_last(self.storage, folder)
@@ -363,8 +362,7 @@ class LogReader:
 
     def snapshots(self) -> list[int]:
         """Return the ts of the schema snapshots, oldest first."""
-        found = (log_format.parse_snapshot(name) for name in self.storage.names(log_format.SCHEMA))
-        return sorted(ts for ts in found if ts is not None)
+        return read_snapshots(self.storage)
 
     def read_snapshot(self, ts: int) -> pa.Table:
         """Return the meta key-values as of `ts`, as META_PAIR rows. Raises SegmentGone, LogCorrupt."""
@@ -435,6 +433,12 @@ def parse_head(data: bytes | None, name: str) -> int | None:
     if data is None or not data.strip(b"\0 \n"):
         return None
     return log_format.parse_ts_file(data, "resolved_ts", name)
+
+
+def read_snapshots(storage: Storage) -> list[int]:
+    """Return the ts of the schema snapshots, oldest first."""
+    found = (log_format.parse_snapshot(name) for name in storage.names(log_format.SCHEMA))
+    return sorted(ts for ts in found if ts is not None)
 
 
 def read_feeds(storage: Storage) -> dict[str, int]:

@@ -8,7 +8,7 @@ while later, oldest first, so that readers in the middle of an interval are done
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from tidemill.changelog import feeds, imports, initial_load, log_format
 from tidemill.changelog.history import load_history
 from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.options import LogOptions
-from tidemill.changelog.reader import LogReader, read_feeds
+from tidemill.changelog.reader import LogReader, read_feeds, read_snapshots
 from tidemill.changelog.storage.open import Storage
 from tidemill.errors import DiskLow, SegmentGone, redact
 from tidemill.events import Op
@@ -117,7 +117,7 @@ class Retention:
         if moved is None or self.clock() - moved < self.log.options.grace_s:
             return 0
         limit = min([start, *read_feeds(storage).values()])
-        old = _snapshots(storage, limit)
+        old = [ts for ts in read_snapshots(storage) if ts <= limit]
         if limit < start:
             limit = max(old, default=0)
         for ts in old[:-1]:
@@ -139,12 +139,6 @@ class Retention:
 def _segments(storage: Storage, folder: str) -> list[tuple[str, log_format.SegmentName]]:
     found = ((name, log_format.parse_segment(name, folder)) for name in storage.names(folder))
     return [(name, segment) for name, segment in found if segment is not None]
-
-
-def _snapshots(storage: Storage, limit: int) -> Sequence[int]:
-    """The ts of the schema snapshots at or below `limit`, oldest first."""
-    found = (log_format.parse_snapshot(name) for name in storage.names(log_format.SCHEMA))
-    return sorted(ts for ts in found if ts is not None and ts <= limit)
 
 
 def between_ddls(history: SchemaHistory, cut: int) -> int:

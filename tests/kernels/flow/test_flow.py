@@ -241,7 +241,7 @@ def test_a_handle_is_hashed_as_its_text(tmp_path: Path, mode: Mode) -> None:
     rows = [Row(14, 1, 10, key, b"x", None) for key in [*keys, b"t12345678_i12345678"]]
     routing, owned = FakeRouting(parts, mode), np.ones(parts, np.uint8)
     (chunk,) = Chunker(Sources([[write_segment(tmp_path / "a", sorted(rows, key=lambda r: r.key), 100)]], 0, 100), routing, owned)
-    assert chunk.hashed == 1  # what is no record key is left to the reference
+    assert chunk.hashed == 1  # a key of another form is left to the reference
     for row, record in zip(sorted(rows, key=lambda r: r.key), chunk.rows, strict=True):
         number = int.from_bytes(row.key[-8:], "big") ^ 1 << 63
         if mode is Mode.HANDLE and number >> 63:

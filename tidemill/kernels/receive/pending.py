@@ -68,6 +68,7 @@ from tidemill.kernels.receive.layout import (
     X_STALE,
     X_SUBS,
 )
+from tidemill.kernels.receive.seal import row_bytes
 from tidemill.kernels.receive.subs import set_word, word
 from tidemill.kernels.receive.text import M1, M2, MASK32, equal, hash32
 
@@ -173,7 +174,7 @@ def fill(ctx, row, ent, base, chunk):
 
 @jit
 def size_of(row):
-    return ld32s(row + R_KEYLEN) + ld32s(row + R_VALLEN) + ld32s(row + R_OLDLEN) + ROW_OVERHEAD
+    return row_bytes(row) + ROW_OVERHEAD
 
 
 @jit

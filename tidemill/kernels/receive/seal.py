@@ -66,6 +66,12 @@ def split(rows, n, limit, out):
 
 
 @jit
+def row_bytes(row):
+    """Return the bytes of a ROW's key and values."""
+    return ld32s(row + R_KEYLEN) + ld32s(row + R_VALLEN) + ld32s(row + R_OLDLEN)
+
+
+@jit
 def radix(keys, idx, keys2, idx2, n, bits, hist):
     """Sort n pairs (key, index) stably by key, `bits` a pass; keys2 and idx2 are scratch. Keys move together with their indexes, so every
     pass reads what lies next to each other. Bits that all keys share are skipped."""
@@ -261,7 +267,7 @@ def plan(rows, idx, n, max_rows, max_bytes, cuts, cap):
                 st32(idx + 4 * (m - 1), j)
                 prev = r
             continue
-        size = ld32s(r + R_KEYLEN) + ld32s(r + R_VALLEN) + ld32s(r + R_OLDLEN)
+        size = row_bytes(r)
         if count > 0 and (count == max_rows or kb + vb + ob + size > max_bytes) and nb < cap - 1:
             c = cuts + 32 * nb
             st64(c, m)
@@ -385,7 +391,7 @@ def moved(rows, n, out):
     for i in range(n):
         row = rows + 64 * i
         copy64(out + 64 * i, row)
-        total += ld32s(row + R_KEYLEN) + ld32s(row + R_VALLEN) + ld32s(row + R_OLDLEN)
+        total += row_bytes(row)
     return total
 
 
@@ -395,7 +401,7 @@ def bytes_of(rows, n):
     total = 0
     for i in range(n):
         row = rows + 64 * i
-        total += ld32s(row + R_KEYLEN) + ld32s(row + R_VALLEN) + ld32s(row + R_OLDLEN)
+        total += row_bytes(row)
     return total
 
 

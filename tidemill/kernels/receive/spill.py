@@ -20,6 +20,7 @@ from tidemill.kernels.receive.layout import (
     R_VALLEN,
     R_VALUE_D,
 )
+from tidemill.kernels.receive.seal import row_bytes
 from tidemill.kernels.receive.text import compare, equal
 
 use_cache()
@@ -101,7 +102,7 @@ def merge(heap, n_heap, fresh, limit, out, cap):
         if ld64(r + R_COMMIT) > limit:
             break
         copy64(out + 64 * n, r)
-        size += ld32s(r + R_KEYLEN) + ld32s(r + R_VALLEN) + ld32s(r + R_OLDLEN)
+        size += row_bytes(r)
         n += 1
         r += 64
         st64(c, r)

@@ -406,7 +406,7 @@ class H2Feed(asyncio.BufferedProtocol):
         complete = int(state[L.D_MSGS])
         state[L.D_OUT], state[L.D_NEED] = int(self._ends[complete - 1]) if complete else 0, 0  # the rest of a message does not come
         self.flush()
-        if not self.ended.done():  # `flush` ends the stream itself if there is no memory
+        if not self.ended.done():  # without memory, `flush` has ended the stream
             self.ended.set_result(end)
         for timer in (self._timer, self._keepalive):
             if timer:

@@ -419,13 +419,13 @@ class Matcher:
         """Copy the bytes of these records of a table, and let the records point to the copies."""
         order = which.astype(np.int32)
         chunk, room = self.chunks.room(int(sizes_of(table[which]).sum()) + PAD)
-        moved = np.empty(len(which), ROW)
-        pack(address(table), address(order), 0, len(order), address(room), address(room), address(moved))
+        copies = np.empty(len(which), ROW)
+        pack(address(table), address(order), 0, len(order), address(room), address(room), address(copies))
         old, counts = np.unique(table["chunk"][which], return_counts=True)
         self.chunks.refs[old] -= counts
         self.chunks.refs[chunk] += len(which)
         for name in ("key", "value_d", "old_d"):
-            table[name][which] = moved[name]
+            table[name][which] = copies[name]
         table["chunk"][which] = chunk
 
     # ------------------------------------------------------------------ prewrites on disk (runs.py)

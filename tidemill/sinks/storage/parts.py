@@ -58,7 +58,7 @@ def drop_old(store: Store, epoch: int) -> None:
 def begin(store: Store, ctx: BatchContext, after: int) -> None:
     """Announce an attempt to its tasks."""
     store.make_folder(folder_of(ctx))
-    store.write(f"{folder_of(ctx)}/begin.json", json.dumps({"after": after}).encode(), durable=False)
+    store.stage(f"{folder_of(ctx)}/begin.json", json.dumps({"after": after}).encode())
 
 
 def begun(store: Store, ctx: BatchContext) -> int:
@@ -150,7 +150,7 @@ class PartFiles:
                 _sync(path)
         self._check_fence(now=True)
         text = json.dumps([asdict(part) for part in parts])
-        self._store.write(f"{self._folder}/{self._item}.{self._round}.json", text.encode(), durable=False)
+        self._store.stage(f"{self._folder}/{self._item}.{self._round}.json", text.encode())
         self._forget(parts)
         self._round += 1
 

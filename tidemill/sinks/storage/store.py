@@ -27,6 +27,7 @@ from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Token
 from tidemill.changelog.storage.conditional import Unconditional, swap
 from tidemill.changelog.storage.flock import FolderLock
+from tidemill.changelog.storage.open import make_folder
 from tidemill.config.uri import S3Options
 from tidemill.errors import LogError, SinkError, SinkUnavailable
 from tidemill.sinks.parts import file_errors, sync_folder
@@ -164,7 +165,7 @@ class LocalStore(Store):
         """The lock is held for a look and a rename: a driver that is stopped while it holds the lock keeps the next one out."""
         target = self._root / name
         with file_errors("writing a file", target):
-            self._make(target.parent)
+            make_folder(str(target.parent), sync=True)
             ready = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
             try:
                 with ready.open("xb") as file:
@@ -194,7 +195,7 @@ class LocalStore(Store):
         for old, new in moves:
             target = self._root / new
             with file_errors("publishing a file", target):
-                self._make(target.parent)
+                make_folder(str(target.parent), sync=True)
                 self._move(self._root / old, target)
                 folders.add(target.parent)
         for folder in folders:
@@ -221,14 +222,6 @@ class LocalStore(Store):
             source.rename(target)
             return
         source.unlink(missing_ok=True)
-
-    def _make(self, folder: Path) -> None:
-        """Make a folder and those above it, durably."""
-        if folder.is_dir():
-            return
-        self._make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
 
     def names(self, folder: str) -> list[str]:
         return [path.name for path in self._listed(folder) if path.is_file()]

@@ -31,10 +31,10 @@ from tidemill.changelog.storage import durable, outcomes
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.config.file import given_in
 from tidemill.delivery.guarded import EPOCH, GuardedFile, parsed
-from tidemill.delivery.position import Position
+from tidemill.delivery.position import Position, SavedPosition
 from tidemill.errors import FeedMismatch, TidemillError, redact
 from tidemill.statefile import FEED_FILE, Fields
-from tidemill.tso import physical_ms
+from tidemill.tso import SavedTs, physical_ms
 
 CHECKPOINT = "checkpoint.json"
 PARTS = "partitions"
@@ -235,28 +235,32 @@ class FeedFolder:
         if content is not None and {name: content.get(name) for name in noted} != noted:
             self._write("feed.json", {**content, **noted})
 
-    def position(self) -> Position | None:
+    def begin(self, identity: FeedIdentity) -> SavedPosition:
+        """Where a delivery begins: the checkpoint, or before the first batch the start in feed.json. Raises FeedBroken."""
+        return self.position() or SavedPosition(identity.start_ts)
+
+    def position(self) -> SavedPosition | None:
         """The checkpoint, with how far each log partition is; None before the first batch. Raises FeedBroken."""
         content = self._read(CHECKPOINT)
         ts = self._checkpoint_in(content)
         if content is None or ts is None:
             return None
         parts = self._fields(CHECKPOINT, content).integers(PARTS, optional=True)
-        return Position.of(parts) if parts else Position(ts)
+        return _saved(Position.of(parts) if parts else Position(ts))
 
-    def checkpoint(self) -> int | None:
+    def checkpoint(self) -> SavedTs | None:
         """The checkpoint ts: everything at or below it is delivered. None before the first batch. Raises FeedBroken."""
         return self._checkpoint_in(self._read(CHECKPOINT))
 
-    def _checkpoint_in(self, content: Mapping[str, Any] | None) -> int | None:
+    def _checkpoint_in(self, content: Mapping[str, Any] | None) -> SavedTs | None:
         if content is None:
             return None
         found = self._fields(CHECKPOINT, content)
         if "checkpoint_ts" not in found and content[EPOCH]:  # a driver has claimed the file, and delivered nothing yet
             return None
-        return found.integer("checkpoint_ts")
+        return SavedTs(found.integer("checkpoint_ts"))
 
-    def claim(self, driver: str, epoch: int, *, forget: bool = False) -> int | None:
+    def claim(self, driver: str, epoch: int, *, forget: bool = False) -> SavedTs | None:
         """Become the only driver that can move the checkpoint, with the epoch in which this driver took the fence.
 
         `forget`: what it says is of an earlier changefeed of that name.
@@ -268,13 +272,14 @@ class FeedFolder:
         self._guarded.change(lambda found: {name: found[name] for name in kept if found and name in found}, epoch)
         return self.checkpoint()
 
-    def save_checkpoint(self, ts: int, parts: Sequence[int] = ()) -> None:
-        """Durable when this returns. Raises Fenced if another driver has claimed it, LogUnavailable."""
+    def save_checkpoint(self, ts: int, parts: Sequence[int] = ()) -> SavedPosition:
+        """Return the position, which is durable then. Raises Fenced if another driver has claimed it, LogUnavailable."""
         if self._guarded is None:
             self.claim(f"pid {os.getpid()}", 1 + self._claimed_epoch())
         assert self._guarded is not None
         apart = {PARTS: list(parts)} if parts else {}
         self._guarded.write({"checkpoint_ts": ts, **apart}, self._epoch)
+        return _saved(Position.of(parts) if parts else Position(ts))
 
     def save_status(self, status: Status) -> None:
         """Write delivery.json, with the lag and the time as of now."""
@@ -303,6 +308,10 @@ class FeedFolder:
 
     def _fields(self, name: str, content: Mapping[str, Any]) -> Fields:
         return Fields(content, redact(self._place_of(name).path(name)), FEED_FILE)
+
+
+def _saved(position: Position) -> SavedPosition:
+    return SavedPosition(position.ts, position.parts)
 
 
 def below(state: str, folder: str) -> str:

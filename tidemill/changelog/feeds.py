@@ -20,7 +20,7 @@ from tidemill.changelog import log_format
 from tidemill.changelog.reader import read_feeds, read_identity
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import DiskLow, LogRefused, LogUnavailable, StartTsOutOfLog, redact
-from tidemill.tso import describe
+from tidemill.tso import SavedTs, describe
 
 REPLAY = "replay."
 """How names of replays begin. An id of a changefeed has no dot."""
@@ -36,7 +36,7 @@ def _file(feed: str) -> str:
     return f"{log_format.FEEDS}/{log_format.feed_name(feed)}"
 
 
-def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> None:
+def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs) -> None:
     """Register a changefeed: the log keeps everything above `checkpoint_ts` for it from now on.
 
     Raises StartTsOutOfLog, without registering the feed, if some of it is gone already.
@@ -56,7 +56,7 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> N
         )
 
 
-def update(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> None:
+def update(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs) -> None:
     """Move a changefeed's checkpoint: it needs nothing at or below `checkpoint_ts` any more."""
     # Not synced: a crash of the machine can only bring back an older checkpoint, which keeps more.
     open_storage(location).replace(_file(feed), log_format.format_ts_file("checkpoint_ts", checkpoint_ts), durable=False)
@@ -74,14 +74,15 @@ def is_replay(feed: str) -> bool:
 
 @contextmanager
 def replaying(storage: Storage, from_ts: int) -> Iterator[Callable[[int], None]]:
-    """Let the log keep everything above `from_ts` while a replay runs. Yields what takes the ts up to which it is done.
+    """Let the log keep everything above `from_ts` while a replay runs. Yields what takes the ts up to which it is done. Nobody goes on with
+    a replay that ends: what it has done in memory it never needs again.
 
     Raises StartTsOutOfLog if some of it is gone already. Where the log cannot be written the replay goes on without: if retention passes
     it, it ends with StartTsOutOfLog.
     """
     name = f"{REPLAY}{uuid.uuid4().hex}"
     try:
-        register(storage, name, from_ts)
+        register(storage, name, SavedTs(from_ts))
     except _NOT_WRITTEN as error:
         log.warning("the log does not wait for this replay, because %s cannot be written: %s", redact(storage.location), error.message)
         yield lambda ts: None
@@ -94,7 +95,7 @@ def replaying(storage: Storage, from_ts: int) -> Iterator[Callable[[int], None]]
             return
         told_at = time.monotonic()
         try:
-            update(storage, name, ts)
+            update(storage, name, SavedTs(ts))
         except _NOT_WRITTEN as error:  # the log keeps more than it has to
             log.debug("%s: %s", name, error.message)
 

@@ -184,6 +184,10 @@ class FeedFiles:
         figures = Figures(0, checkpoint, checkpoint, **{name: counted.get(name, 0) for name in names})
         return Feed(settings, folder, Life(state, trouble, config.stuck_s), figures, config)
 
+    def saved(self, feed: Feed) -> tso.SavedTs:
+        """Return its checkpoint as it is stored; before the first batch its start, which is stored with its settings."""
+        return self.folder(feed.id).checkpoint() or tso.SavedTs(feed.settings.start_ts)
+
     def create(self, settings: FeedSettings) -> Feed:
         """Begin a changefeed. It is durable when this returns. Raises NotOwner, LogUnavailable."""
         name = settings.changefeed

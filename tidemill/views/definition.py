@@ -23,6 +23,7 @@ import pyarrow as pa
 from tidemill import statefile
 from tidemill.errors import redact
 from tidemill.rules.names import did_you_mean
+from tidemill.tso import SavedTs
 from tidemill.views.plan import Column, Plan, Table
 from tidemill.views.refusal import ViewError
 from tidemill.views.shape import Shape, shape_of
@@ -57,6 +58,11 @@ class Definition:
     def feed(self) -> str:
         """The name under which the log keeps changes for it."""
         return f"view-{self.name}-{self.id}"
+
+    @property
+    def saved_ts(self) -> SavedTs:
+        """Where a view begins that is written down."""
+        return SavedTs(self.begin_ts)
 
     def plan(self) -> Plan:
         """Return its plan. Raises ViewRefused."""

@@ -91,10 +91,10 @@ def create(views: Views, name: str, log_place: str, sql: str, into: str, databas
 
 def _register(view: Definition) -> None:
     """Let the log keep what lies above the view's begin. Raises StartTsOutOfLog."""
-    from tidemill.changelog.files.bounds import begin_of_changes
+    from tidemill.changelog.files.bounds import saved_begin
     from tidemill.changelog.reader import LogReader
 
-    feeds.register(view.log, view.feed, begin_of_changes(LogReader(view.log), view.begin_ts))
+    feeds.register(view.log, view.feed, saved_begin(LogReader(view.log), view.saved_ts))
 
 
 def drop(views: Views, name: str, *, keep_target: bool = False) -> None:
@@ -262,7 +262,7 @@ class View:
         self._flush(self.target)  # also where the log is not further than the attempt that failed
         while self.resolved_ts < goal and self.step(goal) is not None:
             pass
-        feeds.update(self.definition.log, self.definition.feed, max(self.resolved_ts, 0))
+        feeds.update(self.definition.log, self.definition.feed, self._engine.saved_ts)
         return self.resolved_ts
 
     def run(self, stop: threading.Event, *, interval_s: float = INTERVAL_S, until_ts: int | None = None) -> None:
@@ -285,5 +285,5 @@ class View:
                 log.debug("view %s: %d changes up to %s", self.name, step.changes, describe(step.to_ts))
             if (step is None or step.to_ts - step.from_ts) and self.resolved_ts > kept:
                 kept = self.resolved_ts
-                feeds.update(self.definition.log, self.definition.feed, kept)
+                feeds.update(self.definition.log, self.definition.feed, self._engine.saved_ts)
             stop.wait(interval_s)

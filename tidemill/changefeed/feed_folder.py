@@ -29,6 +29,7 @@ from tidemill.changefeed.feed_status import Status, usable_status
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage import durable, outcomes
 from tidemill.changelog.storage.open import Storage, open_storage
+from tidemill.changelog.storage.status_file import StatusFile
 from tidemill.config.file import given_in
 from tidemill.delivery.guarded import EPOCH, GuardedFile, parsed
 from tidemill.delivery.position import Position, SavedPosition
@@ -84,6 +85,7 @@ class FeedFolder:
         self._guarded: GuardedFile | None = None
         self._epoch = 0
         self._locks: dict[str, IO[str]] = {}
+        self._status_file = StatusFile(self.delivery, f"changefeed {changefeed}")
 
     @property
     def old_epoch(self) -> int:
@@ -140,7 +142,7 @@ class FeedFolder:
         Raises FeedLocked with the other's pid.
         """
         with outcomes.storage_errors(str(self.path), writing=True):
-            self.path.mkdir(parents=True, exist_ok=True)
+            durable.make_folder(self.path)  # checkpoint.json may be in it
             file = open(self.path / name, "a+", encoding="ascii", errors="replace")  # noqa: SIM115 — held as long as the process lives
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -282,19 +284,16 @@ class FeedFolder:
         return _saved(Position.of(parts) if parts else Position(ts))
 
     def save_status(self, status: Status) -> None:
-        """Write delivery.json, with the lag and the time as of now."""
+        """Write delivery.json, with the lag and the time as of now. Nothing depends on it: if it cannot be written, that is warned of."""
         now = time.time()
         status.updated_at = now
         status.checkpoint_lag_s = round(max(0.0, now - physical_ms(status.checkpoint_ts) / 1000), 3)
-        durable.write_json(self.delivery, {f.name: getattr(status, f.name) for f in fields(status)}, sync=False)
+        self._status_file.write({f.name: getattr(status, f.name) for f in fields(status)})
 
     def status(self) -> dict[str, Any] | None:
         """delivery.json as it was last written; None if it is lost. What of it cannot be used counts as lost, too."""
-        try:
-            found = durable.read_json(self.delivery)
-        except ValueError:
-            return None
-        return None if found is None else usable_status(found)
+        found = self._status_file.read()
+        return usable_status(found) if found else None
 
     def _read(self, name: str) -> dict[str, Any] | None:
         storage = self._place_of(name)

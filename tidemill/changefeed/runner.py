@@ -100,8 +100,7 @@ class Runner:
     def __init__(self, options: Options, stop: threading.Event) -> None:
         self._options, self._stop = options, stop
         self._retry = StorageRetry(stop)  # waits for the storage of the log and of the changefeed's state
-        # When the next warnings are due: that storage is away, that the status cannot be written.
-        self._next_storage_warning_at = self._next_status_word = 0.0
+        self._next_storage_warning_at = 0.0
         self._folder = FeedFolder(options.data_dir, options.changefeed, options.state, shared=options.shared, term=options.term)
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_warning_at = 0.0
@@ -437,13 +436,8 @@ class Runner:
             log.warning("the changefeed's state %s cannot be written down: %s", status.state, failure.message)
 
     def _save_status(self) -> None:
-        """Write delivery.json. If that fails, warn and go on: nothing depends on it."""
-        try:
-            self._folder.save_status(self._status)
-        except (LogUnavailable, DiskLow) as error:
-            if time.monotonic() >= self._next_status_word:
-                self._next_status_word = time.monotonic() + TELL_EVERY_S
-                log.warning("the changefeed's status cannot be written: %s", error.message)
+        """Write delivery.json."""
+        self._folder.save_status(self._status)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

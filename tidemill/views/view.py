@@ -72,21 +72,36 @@ def planned(log_place: str, sql: str, database: str = "") -> tuple[Plan, Begin, 
 
 
 def create(views: Views, name: str, log_place: str, sql: str, into: str, database: str = "") -> Definition:
-    """Create a view: take its place, let the log keep changes for it, write it down. Raises ViewError, SinkError, LogError, ConfigError."""
+    """Create a view: write down that it begins, let the log keep changes for it, take its target, confirm it. A creation that was killed is
+    finished by the next one of that name, or undone by `drop`. Raises ViewError, SinkError, LogError, ConfigError."""
     check_name(name)
-    if name in views.names():
-        views.write(views.read(name))  # raises that it is there
-    _, begin, tables, bases = planned(log_place, sql, database)
-    view = Definition(name, new_id(), sql, database, log_place, into, begin.ts, begin.snapshot, tables, bases)
-    _register(view)
-    with ExitStack() as stack:
+    _release(views)
+    with views.creating(name) as left, ExitStack() as stack:
+        stack.callback(views.remove, name)
+        _, begin, tables, bases = planned(log_place, sql, database)
+        known_as = left.id if left is not None else new_id()  # a target that was taken under it is this view's
+        view = Definition(name, known_as, sql, database, log_place, into, begin.ts, begin.snapshot, tables, bases)
+        views.begin(view)
         stack.callback(feeds.remove, log_place, view.feed)
+        _register(view)
         target = target_of(into, name, view.feed, view.shape())
         target.create()
         target.close()
-        views.write(view)
+        views.confirm(view)
         stack.pop_all()
     return view
+
+
+def _release(views: Views) -> None:
+    """Let the log go on where a creation was killed: only a view that is there needs it."""
+    for name in views.all_begun():
+        try:
+            with views.lock(name):
+                view = views.begun(name)
+                if view is not None:
+                    feeds.remove(view.log, view.feed)
+        except ViewError:  # it is being created
+            continue
 
 
 def _register(view: Definition) -> None:
@@ -99,11 +114,14 @@ def _register(view: Definition) -> None:
 
 def drop(views: Views, name: str, *, keep_target: bool = False) -> None:
     """Remove a view, and what it delivered unless that is to stay. Raises ViewError, SinkError."""
-    view = views.read(name)
-    with View(views, name):  # raises where it runs
+    begun = views.begun(name)
+    view = begun or views.read(name)
+    with views.lock(name) if begun is not None else View(views, name):  # raises where it runs
         pass
     if not keep_target:
         target = target_of(view.into, name, view.feed, view.shape())
+        if begun is not None:
+            target.create()  # raises where it is not this view's
         target.drop()
         target.close()
     feeds.remove(view.log, view.feed)

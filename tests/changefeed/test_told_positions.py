@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,10 +20,13 @@ from tidemill.changefeed.runner_options import Options
 from tidemill.changelog import feeds
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import durable
+from tidemill.changelog.storage.open import Draft, LocalStorage
 from tidemill.changelog.writer import LogWriter
 from tidemill.config.file import parse_config
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.work_item import TaskStats
+from tidemill.errors import DiskLow
 from tidemill.server.host.feed import HostedFeed, Shared
 
 HOUR = tso.compose(3_600_000)
@@ -45,8 +51,8 @@ def test_retention_never_passes_the_checkpoint(tmp_path: Path, monkeypatch: pyte
         random = Random(seed)
         folder = tmp_path / str(seed)
         log = str(build_log(folder / "log", rows, start_ts=START, ends=ends))
-        feeds.register(log, "f", tso.SavedTs(START))
         one = runner_of(folder, log, hosted=hosted)
+        one._registration = feeds.register(log, "f", tso.SavedTs(START))
         at = START
         for number in range(random.randrange(4, 40)):
             end = at + HOUR // random.choice((1, 6))
@@ -62,3 +68,28 @@ def test_retention_never_passes_the_checkpoint(tmp_path: Path, monkeypatch: pyte
         with LogWriter.open(log, options=LogOptions(low_water_bytes=0)) as writer:
             writer.maintain(NOW)
         feeds.register(log, "f", one._folder.checkpoint() or tso.SavedTs(START))  # as the next process does
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["run", "server"])
+def test_a_checkpoint_that_finds_no_room_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, hosted: bool) -> None:
+    """The data directory is full: the changefeed's process goes on as soon as there is room."""
+    log = str(build_log(tmp_path / "log", [], start_ts=START, ends=[NOW]))
+    one = runner_of(tmp_path, log, hosted=hosted)
+    waits, put, draft = list[float | None](), durable.put, LocalStorage.draft
+
+    def full(path: str, *args: Any, **given: Any) -> None:
+        if len(waits) < 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        put(path, *args, **given)
+
+    def no_room(storage: LocalStorage, folder: str) -> Draft:
+        if len(waits) < 3:
+            raise DiskLow(f"no room for {folder}")
+        return draft(storage, folder)
+
+    monkeypatch.setattr(durable, "put", full)
+    monkeypatch.setattr(LocalStorage, "draft", no_room)
+    monkeypatch.setattr(one._stop, "wait", lambda seconds=None: waits.append(seconds))
+    one._save(Report(1, START, START + 5, 1, 1, TaskStats(-1), ()))
+    assert len(waits) == 3
+    assert one._folder.checkpoint() == START + 5

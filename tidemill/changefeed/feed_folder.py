@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import time
@@ -33,9 +34,11 @@ from tidemill.changelog.storage.status_file import StatusFile
 from tidemill.config.file import given_in
 from tidemill.delivery.guarded import EPOCH, GuardedFile, parsed
 from tidemill.delivery.position import Position, SavedPosition
-from tidemill.errors import FeedMismatch, TidemillError, redact
+from tidemill.errors import DiskLow, FeedMismatch, TidemillError, redact
 from tidemill.statefile import FEED_FILE, Fields
 from tidemill.tso import SavedTs, physical_ms
+
+_log = logging.getLogger(__name__)
 
 CHECKPOINT = "checkpoint.json"
 PARTS = "partitions"
@@ -157,10 +160,13 @@ class FeedFolder:
         except OSError as error:
             file.close()
             raise outcomes.error_of(outcomes.outcome_of(error), str(self.path / name), error.strerror or error) from error
-        with outcomes.storage_errors(str(self.path / name), writing=True):
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+        try:
+            with outcomes.storage_errors(str(self.path / name), writing=True):
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n")
+                file.flush()
+        except DiskLow:  # the lock is held all the same: only its holder's number is missing
+            _log.debug("%s does not say who holds it: the disk is full", self.path / name)
         self._locks[name] = file
 
     def unlock(self) -> None:

@@ -99,14 +99,16 @@ class Runner:
 
     def __init__(self, options: Options, stop: threading.Event) -> None:
         self._options, self._stop = options, stop
-        self._retry = StorageRetry(stop)  # waits for the storage of the log and of the changefeed's state
+        # Waits for the storage of the log and of the changefeed's state, and for room in it.
+        self._retry = StorageRetry(stop, waits_for=(LogUnavailable, DiskLow))
         self._next_storage_warning_at = 0.0
         self._folder = FeedFolder(options.data_dir, options.changefeed, options.state, shared=options.shared, term=options.term)
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_warning_at = 0.0
+        self._registration: feeds.Registration | None = None
         self._saved: SavedPosition | None = None  # the checkpoint, once a batch of this process has moved it
         self._told_at = float("-inf")  # when batches were last told of
-        self._untold = False
+        self._untold = self._over = False
         self._timings: Callable[[], dict[str, Any]] = dict
         self._brokers: Callable[[], list[dict[str, Any]]] = list
         self._spark: BackgroundSpark | None = None
@@ -123,7 +125,7 @@ class Runner:
             except Stopped:
                 log.info("stopped")
             except TidemillError as error:
-                if isinstance(error, LogUnavailable) and self._stop.is_set():
+                if isinstance(error, LogUnavailable | DiskLow) and self._stop.is_set():
                     log.info("stopped while storage is away: %s", error.message)
                     return
                 if isinstance(error, Fenced):
@@ -139,6 +141,7 @@ class Runner:
                     self._tell()
                 else:
                     self._save_status()
+                self._over = True
 
     def _deliver(self, stack: ExitStack) -> None:
         options, folder = self._options, self._folder
@@ -159,7 +162,11 @@ class Runner:
         patient(lambda: self._check_start(reader, at))
         patient(self._forget_refused)
         patient(lambda: self._begin_status(identity, at))
-        patient(lambda: feeds.register(options.log, options.changefeed, saved_begin(reader, at)))
+        name = f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}"
+        fence = Fence(reader.storage, name, floor=patient(folder.last_epoch), term=options.term)
+        patient(fence.check_term)  # a changefeed that a later leader has removed is not registered again
+        of = feeds.SERVER if options.term else ""
+        self._registration = patient(lambda: feeds.register(options.log, options.changefeed, saved_begin(reader, at), of=of))
         if options.target_ts is not None and at >= options.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return
@@ -173,8 +180,6 @@ class Runner:
         source = delivery.source(reader, history, packs)
         if delivery.schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported at the start
-        name = f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}"
-        fence = Fence(reader.storage, name, floor=patient(folder.last_epoch), term=options.term)
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on no earlier driver can go on, wherever it runs
         begin = patient(lambda: folder.begin(identity))
@@ -394,8 +399,10 @@ class Runner:
 
     def _tell_log(self, checkpoint_ts: tso.SavedTs) -> None:
         """Tell the log the new checkpoint, so that it may drop what lies below. If that cannot be written, the next batch writes it."""
+        if self._registration is None:
+            return
         try:
-            feeds.update(self._options.log, self._options.changefeed, checkpoint_ts)
+            self._registration.update(checkpoint_ts)
         except (LogUnavailable, DiskLow) as error:
             log.debug("the checkpoint could not be written into the log: %s", error.message)
 
@@ -436,7 +443,9 @@ class Runner:
             log.warning("the changefeed's state %s cannot be written down: %s", status.state, failure.message)
 
     def _save_status(self) -> None:
-        """Write delivery.json."""
+        """Write delivery.json, until the end: threads that look at storage and executors may report a failure later."""
+        if self._over:
+            return
         self._folder.save_status(self._status)
 
 

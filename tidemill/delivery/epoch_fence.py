@@ -119,6 +119,10 @@ class Fence:
         """The epoch in force, as far as this driver knows."""
         return self._epoch
 
+    def check_term(self) -> None:
+        """Raises Fenced if a server of a later term leads, LogUnavailable."""
+        check_term(self._file.read(), self._term, self.place)
+
     def take(self) -> int:
         """Become the driver: every other one is fenced when this returns. Returns the new epoch.
 

@@ -147,6 +147,7 @@ class View:
         self._memory = self.definition.into == MEMORY
         self._lock = self._views.lock(name)
         self._target: Target | None = None
+        self._registration: feeds.Registration | None = None
         self._engine = Engine(
             self._views.state(name),
             self._plan,
@@ -280,8 +281,14 @@ class View:
         self._flush(self.target)  # also where the log is not further than the attempt that failed
         while self.resolved_ts < goal and self.step(goal) is not None:
             pass
-        feeds.update(self.definition.log, self.definition.feed, self._engine.saved_ts)
+        self._tell_log()
         return self.resolved_ts
+
+    def _tell_log(self) -> None:
+        """Let the log go on past what the state has. The view's lock is this process's, so the registration is."""
+        if self._registration is None:
+            self._registration = feeds.registered(self.definition.log, self.definition.feed)
+        self._registration.update(self._engine.saved_ts)
 
     def run(self, stop: threading.Event, *, interval_s: float = INTERVAL_S, until_ts: int | None = None) -> None:
         """Keep the view until `stop` is set, or until it is at `until_ts`. Log and target may be away: it waits for them."""
@@ -303,5 +310,5 @@ class View:
                 log.debug("view %s: %d changes up to %s", self.name, step.changes, describe(step.to_ts))
             if (step is None or step.to_ts - step.from_ts) and self.resolved_ts > kept:
                 kept = self.resolved_ts
-                feeds.update(self.definition.log, self.definition.feed, self._engine.saved_ts)
+                self._tell_log()
             stop.wait(interval_s)

@@ -18,6 +18,7 @@ from tidemill.changefeed.states import State
 from tidemill.changelog import feeds as log_feeds
 from tidemill.changelog.files.bounds import is_covered, saved_begin
 from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.storage.steady import SteadyClock
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
@@ -32,6 +33,8 @@ from tidemill.server.settings import FeedSettings
 
 log = logging.getLogger(__name__)
 
+RECONCILE_EVERY_S = 60.0
+"""How often what is registered in the log is held against the list of changefeeds."""
 LOOK_EVERY_S = 5.0
 """How often --gc-ttl is looked at."""
 
@@ -54,9 +57,10 @@ class Operations(Questions):
         async with self._creating:  # of two requests that came at the same time one is first
             self._check_is_free(name)
             settings = await self._with_tables(settings, config, asked=bool(wanted.start_ts))
-            feed = await self._must(partial(self._files.create, settings))  # first: it is refused where another server leads
+            feed = await self._must(partial(self._files.begin, settings))  # first: it is refused where another server leads
             try:
                 await self._claim_log(feed, config)
+                await self._must(partial(self._files.confirm, feed))
             except TidemillError:
                 await self._write(name, lambda: self._files.remove(feed))
                 raise
@@ -165,7 +169,7 @@ class Operations(Questions):
     def _register(self, name: str, ts: tso.SavedTs) -> None:
         reader = self._reader()
         if reader is not None:
-            log_feeds.register(reader.storage, name, saved_begin(reader, ts))
+            log_feeds.register(reader.storage, name, saved_begin(reader, ts), of=log_feeds.SERVER)
 
     def _check_upstream(self, names: s.UpstreamNames) -> None:
         """A request may name PD by other addresses than the server: what counts is that some are the same."""
@@ -321,7 +325,6 @@ class Operations(Questions):
                 await self._write(feed.id, lambda: self._files.fence_off(feed))
             info = self._info(feed)
             await self._write(feed.id, lambda: self._files.remove(feed))
-            await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
         finally:
             del self._leaving[feed.id]
         self._writing.pop(feed.id, None)
@@ -331,13 +334,17 @@ class Operations(Questions):
         return info
 
     async def _watch(self) -> None:
-        """Fail changefeeds whose --gc-ttl is over."""
+        """Fail changefeeds whose --gc-ttl is over, and let the log go on where nothing needs it any more."""
+        next_look, clock = time.monotonic() + RECONCILE_EVERY_S, SteadyClock()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self._write("all", self._files.flush)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + RECONCILE_EVERY_S
+                await self._write("all", self._files.reconcile)
             self._start_suspect()
             for feed in [*self._feeds.values()]:
-                if due(feed, self._options.gc_ttl, time.time()):
+                if due(feed, self._options.gc_ttl, clock()):
                     await self._expire(feed)
 
     async def _expire(self, feed: Feed) -> None:

@@ -192,7 +192,10 @@ class HostedFeed(Runner):
             self._ended = {"how": "reached"}
 
     def _save_status(self) -> None:
-        """delivery.json is for people and for metrics: the server has the figures."""
+        """delivery.json is for people and for metrics: the server has the figures. A changefeed that was removed while its batch did not
+        end has no folder any more, and gets none."""
+        if not self._folder.path.is_dir():
+            return
         status: Status = self._status
         now = time.monotonic()
         self._unsaved = status.error is None and status.running and now - self._saved_at < SAVED_EVERY_S

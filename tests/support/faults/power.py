@@ -26,7 +26,7 @@ class Machine:
     """Watches a folder. What lies there at first is synced."""
 
     def __init__(self, root: Path, dies_at: int | None = None) -> None:
-        """`dies_at`: the call that is not made any more, from 0 on; None: it goes on for ever."""
+        """`dies_at`: the call that is not made any more, from 0 on; None: it goes on forever."""
         self.root, self.dies_at, self.calls = root, dies_at, 0
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}

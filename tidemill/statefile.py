@@ -31,14 +31,31 @@ class Kind:
 
     error: type[TidemillError]
     hint: str
+    may_be_lost: bool = False
+    """What is cut counts as missing: whoever writes the file writes it again."""
 
 
 LOG_FILE = Kind(LogCorrupt, "`tidemill log verify` lists all damage. Restore the file from a copy.")
 FEED_FILE = Kind(FeedBroken, "Restore the file from a copy.")
 
 
+def whole(data: bytes | None, name: str, kind: Kind) -> Fields | None:
+    """The object in a file; None if there is no file. A file that was not synced may be empty, zeros or cut after a crash of the machine;
+    it counts as missing then, if it may be lost. Raises the error of its kind for any other."""
+    if data is None:
+        return None
+    try:
+        return read(data, name, kind)
+    except kind.error:
+        if kind.may_be_lost:
+            return None
+        raise
+
+
 def read(data: bytes | str, name: str, kind: Kind = LOG_FILE) -> Fields:
     """The object in a file. `name`: the file's path or URL, for errors. Raises the error of its kind."""
+    if isinstance(data, bytes) and not data.strip(b"\0 \n"):
+        raise kind.error(f"{redact(name)} is empty: a crash of the machine may have taken what it held", hint=kind.hint)
     try:
         found = json.loads(data)
     except RecursionError:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import NewType
 
 from tidemill.errors import ConfigError
 
 LOGICAL_BITS = 18
 MAX_TS = (1 << 63) - 1
+SavedTs = NewType("SavedTs", int)
+"""A checkpoint that is durable: whoever goes on begins there or further. Only what writes or reads it durably makes one."""
 
 _RELATIVE = re.compile(r"([-+]?)(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def at_most(ts: int, saved: SavedTs) -> SavedTs:
+    """Return the earlier of the two: below a checkpoint that is durable everything is."""
+    return SavedTs(min(ts, saved))
 
 
 def compose(physical_ms: int, logical: int = 0) -> int:

@@ -110,7 +110,6 @@ def test_every_transition_is_taken_and_no_other(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(keeper_module, "after", recorded)
     monkeypatch.setattr(runner_module, "after", recorded)
-    monkeypatch.setattr(runner_module.feeds, "update", lambda *arguments: None)
     monkeypatch.setattr(FeedFolder, "save_checkpoint", lambda *arguments: None)
     for seed in range(60):
         random = Random(seed)

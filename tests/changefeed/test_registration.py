@@ -55,8 +55,8 @@ def test_the_driver_of_a_changefeed(log: str, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_server_s_changefeed_that_is_created_or_resumed(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "is_covered", passed_after(log, operations.is_covered))
-    server = cast("operations.Operations", SimpleNamespace(_options=SimpleNamespace(log=log)))
+    monkeypatch.setattr(operations, "saved_begin", passed_after(log, operations.saved_begin))
+    server = cast("operations.Operations", SimpleNamespace(_reader=lambda: LogReader(log)))
     with pytest.raises(StartTsOutOfLog, match="changefeed new needs changes from"):
         operations.Operations._register(server, "new", START)
     assert LogReader(log).feeds() == {}

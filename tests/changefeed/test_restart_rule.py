@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
+import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -19,7 +21,8 @@ from tidemill.changefeed.restart_backoff import Backoff, Patience
 from tidemill.changefeed.restart_rule import RestartRule
 from tidemill.changefeed.run_status import RunStatus
 from tidemill.changefeed.states import State
-from tidemill.errors import EXIT_FATAL, EXIT_RETRY, Fenced, LogUnavailable
+from tidemill.changelog.storage import durable
+from tidemill.errors import EXIT_FATAL, EXIT_RETRY, DiskLow, Fenced, LogUnavailable
 from tidemill.process.lifeline import RETRIES
 from tidemill.process.supervisor import Answer, ChildFailed, ChildProcess, End, Supervisor, Then
 
@@ -292,3 +295,45 @@ def test_a_capture_that_cannot_go_on_ends_the_run_beside_a_failed_changefeed(tmp
     program = feed_program(tmp_path, status=EXIT_FATAL, code="TM:ErrMessageTooLarge")
     with pytest.raises(ChildFailed, match="capture: history is gone"):
         asyncio.run(asyncio.wait_for(supervised(tmp_path, program, 100, scenario, [sys.executable, "-c", textwrap.dedent(lost)]), 600))
+
+
+def test_a_recovery_that_ended_well_shows_no_old_error(tmp_path: Path) -> None:
+    """Killed, started again, delivered for a while, stopped by a person."""
+    world = World(tmp_path)
+    world.process(1, state=State.NORMAL, checkpoint_ts=7)
+    assert world.ends(1, -9, None) == Answer(Then.AGAIN, 1)
+    child = ChildProcess("changefeed", [], rule=world.keeper)
+    assert RunStatus(world.folder, [child]).snapshot()["state"] == "warning"
+    world.process(2, state=State.NORMAL, checkpoint_ts=9, running=False)
+    assert world.ends(2, 0, None) == Answer(Then.OVER)
+    found = RunStatus(world.folder, [child]).snapshot()
+    assert (found["state"], found["error"], found["warning_since"], found["running"]) == ("normal", None, None, False)
+
+
+def test_what_was_wrong_at_the_end_is_shown_after_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    error = {"code": AWAY[0], "message": AWAY[1]}
+    world.process(1, state=State.WARNING, warning_since=960.0, error=error, running=False)
+    assert world.ends(1, 0, None) == Answer(Then.OVER)
+    found = RunStatus(world.folder, [ChildProcess("changefeed", [], rule=world.keeper)]).snapshot()
+    assert (found["state"], found["error"], found["warning_since"]) == ("warning", error, 960)
+
+
+def test_a_full_disk_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the supervisor, which cannot write what it decided, nor the changefeed, however long it lasts."""
+    world = World(tmp_path, stuck_s=30.0)
+    world.process(1, state=State.NORMAL, checkpoint_ts=7)
+
+    def full(path: str, *args: Any, **given: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "put", full)
+        for _ in range(8):
+            world.now += 100
+            assert world.ends(1, EXIT_RETRY, (DiskLow.code, "no room")).then is Then.AGAIN
+        assert world.keeper.state is State.WARNING
+        RunStatus(world.folder, [ChildProcess("changefeed", [], rule=world.keeper)]).write()
+    assert "the status of changefeed f cannot be written" in caplog.text
+    assert world.ends(1, EXIT_RETRY, (DiskLow.code, "no room")).then is Then.AGAIN
+    assert world.written["error"]["code"] == DiskLow.code

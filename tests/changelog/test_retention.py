@@ -69,11 +69,11 @@ def test_nothing_moves_for_a_trifle(reopened: Reopen) -> None:
 def test_a_feed_pins_what_it_still_needs(reopened: Reopen) -> None:
     log = reopened(KEEP)
     hourly(log, 30)
-    feeds.register(log.storage, "slow", START + 2 * HOUR)
+    slow = feeds.register(log.storage, "slow", START + 2 * HOUR)
     feeds.register(log.storage, "fast", START + 20 * HOUR)
     assert LogReader(log.storage).feeds() == {"slow": START + 2 * HOUR, "fast": START + 20 * HOUR}
     assert log.maintain(START + 30 * HOUR).start_ts == START + 2 * HOUR
-    feeds.update(log.storage, "slow", START + 29 * HOUR)
+    slow.update(START + 29 * HOUR)
     assert log.maintain(START + 30 * HOUR).start_ts == START + 6 * HOUR
     feeds.remove(log.storage, "slow")
     feeds.remove(log.storage, "fast")
@@ -166,7 +166,7 @@ def test_the_start_does_not_go_back_to_where_files_are_gone(reopened: Reopen) ->
     log = reopened(KEEP)
     hourly(log, 30)
     assert log.maintain(START + 30 * HOUR).removed == 19
-    feeds.update(log.storage, "forgotten", START + HOUR)
+    log.storage.replace("feeds/forgotten.json", log_format.format_ts_file("checkpoint_ts", START + HOUR))
     assert log.maintain(START + 40 * HOUR).start_ts == START + 6 * HOUR
     log.storage.replace(
         "schema/" + log_format.snapshot_name(START), log.storage.read("schema/" + log_format.snapshot_name(START + 6 * HOUR)) or b""
@@ -186,6 +186,20 @@ def test_a_replay_that_was_killed_holds_the_log_for_an_hour(reopened: Reopen) ->
     assert Retention(log, clock=lambda: now + 3700).advance(reader, START + 30 * HOUR)
     assert reader.feeds() == {"changefeed": START + 4 * HOUR}
     assert reader.start_ts == START + 4 * HOUR
+
+
+def test_a_clock_that_is_set_ahead_takes_nothing_from_a_replay(reopened: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor files from a reader that is in the middle of them."""
+    log = reopened(replace(KEEP, grace_s=600.0))
+    hourly(log, 30)
+    retention, now = Retention(log), time.time()
+    reader = LogReader(log.storage)
+    feeds.register(log.storage, feeds.REPLAY + "x", START + 2 * HOUR)  # type: ignore[arg-type]
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)
+    assert retention.clock() < now + 600
+    retention.advance(reader, START + 30 * HOUR)
+    assert feeds.REPLAY + "x" in reader.feeds()
+    assert retention.sweep() == 0
 
 
 def test_files_stay_a_while_behind_the_start(reopened: Reopen) -> None:

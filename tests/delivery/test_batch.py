@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.delivery.saved import saving
 from tests.support.faults.away import Mount
 from tidemill.changelog.log_format import Interval
 from tidemill.delivery.batch import BatchDriver
@@ -21,7 +22,7 @@ from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.machine.failures import ExecutorLost, JobLost, Stopped, error_of
 from tidemill.delivery.machine.retry import Pauses, RetryPolicy
 from tidemill.delivery.plan import PartitionInput
-from tidemill.delivery.position import Position, Ranges
+from tidemill.delivery.position import Position, Ranges, SavedPosition
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.errors import (
@@ -172,7 +173,7 @@ def test_a_try_that_fails_is_over_before_the_next_begins(tmp_path: Path) -> None
 def test_from_a_checkpoint_on_each_batch_is_saved_once_and_the_target_ends_it(tmp_path: Path) -> None:
     around = Surroundings(events=[ddl(20)])
     one = driver(around, tmp_path, on_ddl=lambda event: around.calls.append("told"))
-    one.keep_checkpoint(Position(10), 35, lambda report: around.calls.append(("save", report.end)))
+    one.keep_checkpoint(SavedPosition(10), 35, saving(lambda report: around.calls.append(("save", report.end))))
     assert one.deliver(0, Position(5), Position(20)) is not None
     assert around.calls[-2:] == ["told", ("save", Position(20))]
     seen = len(around.calls)
@@ -190,7 +191,7 @@ def test_what_cannot_be_saved_ends_it_and_is_not_delivered_again_here(tmp_path: 
         raise OSError(errno.EIO, "Input/output error")
 
     one = driver(around, tmp_path)
-    one.keep_checkpoint(Position(10), None, save)
+    one.keep_checkpoint(SavedPosition(10), None, save)
     with pytest.raises(LogUnavailable, match="Input/output error"):
         one.deliver(0, Position(10), Position(20))
     assert one.over
@@ -206,7 +207,8 @@ def test_the_interval_of_a_batch_stays_known_while_bootstrap_messages_are_sent(t
 
     one = driver(around, tmp_path, bootstraps=bootstraps)
     around.ddl = lambda *message: planned.append(one.fence.planned)  # type: ignore[method-assign]
-    one.run(0, 10, 20)
+    one.keep_checkpoint(SavedPosition(10), None, saving(lambda report: None))
+    one.deliver(0, Position(10), Position(20))
     assert planned == [(10, 20)]
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.support.changelog.logs import START, Change, changes_of, write_segment
 from tests.support.delivery.deliveries import batch_driver, clock_of, settings
 from tests.support.delivery.feeds import PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected
+from tests.support.delivery.saved import plan, saved
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.reader import LogReader
@@ -23,7 +24,7 @@ from tidemill.config.file import parse_config
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs import log_source
-from tidemill.delivery.position import Position, end_of, levelled, ranges_of
+from tidemill.delivery.position import Plan, Position, end_of, levelled, ranges_of
 from tidemill.errors import ConfigError
 from tidemill.spark.local import LocalRunner
 
@@ -163,12 +164,12 @@ def test_the_batch_that_was_under_way_is_run_over_its_ranges(tmp_path: Path) -> 
     begin, planned = Position.of([commits[3], commits[9]]), Position.of([commits[5], commits[12]])
     assert clock_of(log, begin, first_end=planned, by_table=True).next(begin) == planned
     fence = Fence.at(tmp_path / "f")
-    fence.advance(begin.ts, planned.ts, ranges_of(begin, planned))
+    fence.advance(Plan(saved(begin), planned))
     after = Fence.at(tmp_path / "f")
     after.take()
     assert after.planned == (commits[3], commits[5])
     assert after.planned_ranges == ranges_of(begin, planned)
-    after.advance(7, 8)
+    after.advance(plan(7, 8))
     third = Fence.at(tmp_path / "f")
     third.take()
     assert (third.planned, third.planned_ranges) == ((7, 8), ())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem
 
+from tests.support.delivery.saved import plan
 from tests.support.faults.away import Mount
 from tests.support.servers.s3 import make_bucket, s3_server
 from tidemill.changelog.storage.open import LocalStorage, RemoteStorage, Storage, open_storage
@@ -36,27 +37,27 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 def test_epochs_grow_over_restarts(storage: Storage) -> None:
     first = Fence(storage, "fences/f.json")
-    assert [first.advance(5, 7), first.advance(5, 7)] == [1, 2]
+    assert [first.advance(plan(5, 7)), first.advance(plan(5, 7))] == [1, 2]
     first.check(now=True)
     second = Fence(storage, "fences/f.json")
     assert second.take() == 3
     assert second.planned == (5, 7), "the interval of the attempt that was under way"
-    assert second.advance(7, 9) == 4
-    assert Fence(storage, "fences/f.json", floor=100).advance(9, 10) == 101
+    assert second.advance(plan(7, 9)) == 4
+    assert Fence(storage, "fences/f.json", floor=100).advance(plan(9, 10)) == 101
 
 
 def test_a_driver_that_was_taken_over_writes_nothing(storage: Storage) -> None:
     """It may wake up at any time. Neither its old epoch nor a new one that it takes is in force."""
     old, new = Fence(storage, "e"), Fence(storage, "e")
-    old.advance(1, 2)
+    old.advance(plan(1, 2))
     new.take()
     with pytest.raises(Fenced, match="epoch 2 of the driver"):
-        old.advance(1, 2)
+        old.advance(plan(1, 2))
     with pytest.raises(Fenced):
         old.check(now=True)
     with pytest.raises(Fenced, match=new.driver):
-        old.advance(2, 3)
-    assert new.advance(1, 2) == 3
+        old.advance(plan(2, 3))
+    assert new.advance(plan(1, 2)) == 3
     new.check(now=True)
 
 
@@ -73,14 +74,14 @@ def test_drivers_that_come_at_the_same_time(storage: Storage) -> None:
         thread.join()
     assert len(set(taken)) == len(drivers)
     newest = [d for d in drivers if d.epoch == max(taken)]
-    assert newest[0].advance(1, 2) == max(taken) + 1
+    assert newest[0].advance(plan(1, 2)) == max(taken) + 1
 
 
 def test_tasks_see_the_epoch_that_is_in_force(tmp_path: Path) -> None:
     fence = Fence.at(tmp_path)
-    look = FenceCheck(fence.place, fence.advance(1, 2))
+    look = FenceCheck(fence.place, fence.advance(plan(1, 2)))
     look()
-    fence.advance(1, 2)
+    fence.advance(plan(1, 2))
     with pytest.raises(Fenced, match="epoch 1 is over: 2 has begun"):
         look()
 
@@ -89,7 +90,7 @@ def test_a_remote_fence_is_not_read_at_each_look(s3_server: str, monkeypatch: py
     make_bucket(s3_server, "looks")
     storage = open_storage(f"s3://test:test@looks/log?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1")
     fence = Fence(storage, "fences/f.json")
-    look = FenceCheck(fence.place, fence.advance(1, 2))
+    look = FenceCheck(fence.place, fence.advance(plan(1, 2)))
     reads: list[int] = []
     read = look._read
     monkeypatch.setattr(look, "_read", lambda: (reads.append(1), read())[1])
@@ -99,7 +100,7 @@ def test_a_remote_fence_is_not_read_at_each_look(s3_server: str, monkeypatch: py
     assert len(reads) == 1
     look(now=True)
     assert len(reads) == 2
-    fence.advance(1, 2)
+    fence.advance(plan(1, 2))
     look()
     monkeypatch.setattr(fences.time, "monotonic", lambda: 51.1)
     with pytest.raises(Fenced):
@@ -135,5 +136,5 @@ def test_a_storage_that_is_away_can_be_tried_again(tmp_path: Path, monkeypatch: 
 
 def test_what_stands_in_it(tmp_path: Path) -> None:
     fence = Fence.at(tmp_path)
-    fence.advance(3, 4)
+    fence.advance(plan(3, 4))
     assert json.loads((tmp_path / "epoch").read_text()) == {"from_ts": 3, "to_ts": 4, "epoch": 1, "driver": fence.driver}

@@ -13,6 +13,7 @@ import pytest
 from tests.support.changelog.logs import START, write_segment
 from tests.support.delivery.deliveries import batch_driver, clock_of, deliver_all
 from tests.support.delivery.feeds import Delivered, World, expected
+from tests.support.delivery.saved import saved, saving
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.loop import deliver
 from tidemill.delivery.machine import batch_machine
@@ -149,7 +150,7 @@ def test_what_is_checked_between_batches_ends_it(make: Make, tmp_path: Path) -> 
 
     begin = Position(START)
     with pytest.raises(JobLost):
-        deliver(make(log), clock_of(log, begin), Sleepless(), begin, target_ts=None, save=lambda report: None, check=check)
+        deliver(make(log), clock_of(log, begin), Sleepless(), saved(begin), target_ts=None, save=saving(lambda report: None), check=check)
 
 
 class NeverUp:
@@ -177,7 +178,7 @@ def test_what_is_checked_tells_why_a_batch_could_not_run(make: Make, tmp_path: P
             raise SparkUnavailable("no Spark master answers")
 
     with pytest.raises(SparkUnavailable):
-        deliver(driver, clock_of(log, begin), Sleepless(), begin, target_ts=None, save=lambda report: None, check=check)
+        deliver(driver, clock_of(log, begin), Sleepless(), saved(begin), target_ts=None, save=saving(lambda report: None), check=check)
     assert runner.asked == 1
 
 
@@ -195,6 +196,6 @@ def test_storage_that_is_away_is_told_and_looked_for_ever_more_rarely(make: Make
 
     monkeypatch.setattr(clock, "next", away)
     monkeypatch.setattr(driver.stop, "wait", lambda seconds: (waits.append(seconds), False)[1])
-    assert deliver(driver, clock, Sleepless(), begin, target_ts=world.end, save=lambda report: None, on_away=told.append)
+    assert deliver(driver, clock, Sleepless(), saved(begin), target_ts=world.end, save=saving(lambda report: None), on_away=told.append)
     assert waits[:8] == [1, 2, 4, 8, 16, 30, 30, 30]
     assert Delivered.read(tmp_path / "out").events == expected(world, "index-value", 1)

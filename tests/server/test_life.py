@@ -10,7 +10,7 @@ from tidemill.changefeed.states import TRANSITIONS, Event, State, after
 from tidemill.errors import LogUnavailable, MessageTooLarge, SinkUnavailable
 from tidemill.server import life as life_module
 from tidemill.server.errors import LogNotKept
-from tidemill.server.life import Do, Life
+from tidemill.server.life import HOST_LOST, Do, Life, Trouble
 
 AWAY = (SinkUnavailable.code, "the broker is away")
 
@@ -152,3 +152,26 @@ def test_every_transition_of_a_server_is_taken_and_no_other(monkeypatch: pytest.
     assert taken <= set(TRANSITIONS)
     missing = set(TRANSITIONS) - taken
     assert missing == {(State.NORMAL, Event.RESUMED)}, "a normal one that is resumed stays as it is"
+
+
+def test_trouble_is_as_old_as_its_first_error() -> None:
+    """Each attempt has an error of its own. Progress, or a person who resumes it, ends the trouble."""
+    life = Life(State.NORMAL, None, 1800.0)
+    life.started()
+    life.erred("TM:ErrSinkUnavailable", "away", 10.0)
+    life.erred("TM:ErrSinkUnavailable", "still away", 20.0)
+    assert life.trouble == Trouble("TM:ErrSinkUnavailable", "still away", 20.0, 10.0)
+    life.failed("TM:ErrSinkUnavailable", "away", retryable=True, now=30.0, checkpoint=7, trouble_since=10.0, chance=0.5)
+    life.started()
+    life.host_lost("the host ended", 40.0)
+    life.host_up()
+    assert life.trouble == Trouble(HOST_LOST, "the host ended", 40.0, 10.0)
+    assert life.advanced(41.0)
+    assert life.trouble is None
+    life.started()
+    life.failed("TM:ErrSinkUnavailable", "away", retryable=True, now=90.0, checkpoint=9, trouble_since=70.0, chance=0.5)
+    assert life.trouble == Trouble("TM:ErrSinkUnavailable", "away", 90.0, 70.0), "the host met it first then"
+    life.resumed(95.0)
+    life.started()
+    life.erred("TM:ErrSinkUnavailable", "away", 100.0)
+    assert life.trouble == Trouble("TM:ErrSinkUnavailable", "away", 100.0, 100.0)

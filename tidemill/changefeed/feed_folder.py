@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import time
@@ -29,12 +30,15 @@ from tidemill.changefeed.feed_status import Status, usable_status
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage import durable, outcomes
 from tidemill.changelog.storage.open import Storage, open_storage
+from tidemill.changelog.storage.status_file import StatusFile
 from tidemill.config.file import given_in
 from tidemill.delivery.guarded import EPOCH, GuardedFile, parsed
-from tidemill.delivery.position import Position
-from tidemill.errors import FeedMismatch, TidemillError, redact
+from tidemill.delivery.position import Position, SavedPosition
+from tidemill.errors import DiskLow, FeedMismatch, TidemillError, redact
 from tidemill.statefile import FEED_FILE, Fields
-from tidemill.tso import physical_ms
+from tidemill.tso import SavedTs, physical_ms
+
+_log = logging.getLogger(__name__)
 
 CHECKPOINT = "checkpoint.json"
 PARTS = "partitions"
@@ -84,6 +88,7 @@ class FeedFolder:
         self._guarded: GuardedFile | None = None
         self._epoch = 0
         self._locks: dict[str, IO[str]] = {}
+        self._status_file = StatusFile(self.delivery, f"changefeed {changefeed}")
 
     @property
     def old_epoch(self) -> int:
@@ -140,7 +145,7 @@ class FeedFolder:
         Raises FeedLocked with the other's pid.
         """
         with outcomes.storage_errors(str(self.path), writing=True):
-            self.path.mkdir(parents=True, exist_ok=True)
+            durable.make_folder(self.path)  # checkpoint.json may be in it
             file = open(self.path / name, "a+", encoding="ascii", errors="replace")  # noqa: SIM115 — held as long as the process lives
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,10 +160,13 @@ class FeedFolder:
         except OSError as error:
             file.close()
             raise outcomes.error_of(outcomes.outcome_of(error), str(self.path / name), error.strerror or error) from error
-        with outcomes.storage_errors(str(self.path / name), writing=True):
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+        try:
+            with outcomes.storage_errors(str(self.path / name), writing=True):
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n")
+                file.flush()
+        except DiskLow:  # the lock is held all the same: only its holder's number is missing
+            _log.debug("%s does not say who holds it: the disk is full", self.path / name)
         self._locks[name] = file
 
     def unlock(self) -> None:
@@ -235,28 +243,32 @@ class FeedFolder:
         if content is not None and {name: content.get(name) for name in noted} != noted:
             self._write("feed.json", {**content, **noted})
 
-    def position(self) -> Position | None:
+    def begin(self, identity: FeedIdentity) -> SavedPosition:
+        """Where a delivery begins: the checkpoint, or before the first batch the start in feed.json. Raises FeedBroken."""
+        return self.position() or SavedPosition(identity.start_ts)
+
+    def position(self) -> SavedPosition | None:
         """The checkpoint, with how far each log partition is; None before the first batch. Raises FeedBroken."""
         content = self._read(CHECKPOINT)
         ts = self._checkpoint_in(content)
         if content is None or ts is None:
             return None
         parts = self._fields(CHECKPOINT, content).integers(PARTS, optional=True)
-        return Position.of(parts) if parts else Position(ts)
+        return _saved(Position.of(parts) if parts else Position(ts))
 
-    def checkpoint(self) -> int | None:
+    def checkpoint(self) -> SavedTs | None:
         """The checkpoint ts: everything at or below it is delivered. None before the first batch. Raises FeedBroken."""
         return self._checkpoint_in(self._read(CHECKPOINT))
 
-    def _checkpoint_in(self, content: Mapping[str, Any] | None) -> int | None:
+    def _checkpoint_in(self, content: Mapping[str, Any] | None) -> SavedTs | None:
         if content is None:
             return None
         found = self._fields(CHECKPOINT, content)
         if "checkpoint_ts" not in found and content[EPOCH]:  # a driver has claimed the file, and delivered nothing yet
             return None
-        return found.integer("checkpoint_ts")
+        return SavedTs(found.integer("checkpoint_ts"))
 
-    def claim(self, driver: str, epoch: int, *, forget: bool = False) -> int | None:
+    def claim(self, driver: str, epoch: int, *, forget: bool = False) -> SavedTs | None:
         """Become the only driver that can move the checkpoint, with the epoch in which this driver took the fence.
 
         `forget`: what it says is of an earlier changefeed of that name.
@@ -268,28 +280,26 @@ class FeedFolder:
         self._guarded.change(lambda found: {name: found[name] for name in kept if found and name in found}, epoch)
         return self.checkpoint()
 
-    def save_checkpoint(self, ts: int, parts: Sequence[int] = ()) -> None:
-        """Durable when this returns. Raises Fenced if another driver has claimed it, LogUnavailable."""
+    def save_checkpoint(self, ts: int, parts: Sequence[int] = ()) -> SavedPosition:
+        """Return the position, which is durable then. Raises Fenced if another driver has claimed it, LogUnavailable."""
         if self._guarded is None:
             self.claim(f"pid {os.getpid()}", 1 + self._claimed_epoch())
         assert self._guarded is not None
         apart = {PARTS: list(parts)} if parts else {}
         self._guarded.write({"checkpoint_ts": ts, **apart}, self._epoch)
+        return _saved(Position.of(parts) if parts else Position(ts))
 
     def save_status(self, status: Status) -> None:
-        """Write delivery.json, with the lag and the time as of now."""
+        """Write delivery.json, with the lag and the time as of now. Nothing depends on it: if it cannot be written, that is warned of."""
         now = time.time()
         status.updated_at = now
         status.checkpoint_lag_s = round(max(0.0, now - physical_ms(status.checkpoint_ts) / 1000), 3)
-        durable.write_json(self.delivery, {f.name: getattr(status, f.name) for f in fields(status)}, sync=False)
+        self._status_file.write({f.name: getattr(status, f.name) for f in fields(status)})
 
     def status(self) -> dict[str, Any] | None:
         """delivery.json as it was last written; None if it is lost. What of it cannot be used counts as lost, too."""
-        try:
-            found = durable.read_json(self.delivery)
-        except ValueError:
-            return None
-        return None if found is None else usable_status(found)
+        found = self._status_file.read()
+        return usable_status(found) if found else None
 
     def _read(self, name: str) -> dict[str, Any] | None:
         storage = self._place_of(name)
@@ -303,6 +313,10 @@ class FeedFolder:
 
     def _fields(self, name: str, content: Mapping[str, Any]) -> Fields:
         return Fields(content, redact(self._place_of(name).path(name)), FEED_FILE)
+
+
+def _saved(position: Position) -> SavedPosition:
+    return SavedPosition(position.ts, position.parts)
 
 
 def below(state: str, folder: str) -> str:

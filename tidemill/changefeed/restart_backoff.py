@@ -3,8 +3,8 @@
 The rules are TiCDC's. After an error that may pass the process is started again after 10 s, 20 s, 40 s, … up to half an hour; each pause
 is up to a tenth longer or shorter, by chance. If such errors come for `changefeed-error-stuck-duration` and the checkpoint does not move,
 the changefeed has failed. After an error that does not pass it has failed at once. Two rules differ from TiCDC: a process that is lost
-(killed, out of memory) for the first time since the last progress is started again after a second; and the log's storage being away never
-makes a changefeed fail.
+(killed, out of memory) for the first time since the last progress is started again after a second; the log's storage being away, or
+a full disk, never makes a changefeed fail.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import enum
 from dataclasses import dataclass
 
 from tidemill.changefeed.states import Event
-from tidemill.errors import EXIT_FATAL, EXIT_RETRY, LogUnavailable, SinkError
+from tidemill.errors import EXIT_FATAL, EXIT_RETRY, DiskLow, LogUnavailable, SinkError
 
 STUCK_S = 1800.0
 """TiCDC's default of changefeed-error-stuck-duration."""
@@ -29,7 +29,12 @@ class Backoff:
     lost_s: float = 1.0
     """After the first loss of a process that reported no error."""
     log_away_s: float = 60.0
-    """The longest pause while the log's storage is away: nothing else is wrong, so the changefeed should be back soon after the storage."""
+    """The longest pause while the log's storage is away or a disk is full: nothing else is wrong, and the changefeed should be back soon
+    after that is mended."""
+
+
+AWAY = frozenset({LogUnavailable.code, DiskLow.code})
+"""What passes when the storage answers again, or has room: it is waited for however long it takes."""
 
 
 class How(enum.Enum):
@@ -84,7 +89,7 @@ class Patience:
         self._ends += 1
         if how is How.REFUSED:
             return Verdict((Event.REFUSED,), None)
-        if code == LogUnavailable.code:
+        if code in AWAY:
             return Verdict((Event.ERRED,), self._spread(self._doubled(self._backoff.log_away_s), chance))
         left = self.since + self._stuck_s - now
         if left <= 0:

@@ -15,9 +15,9 @@ from typing import Any
 
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.feed_status import Status
-from tidemill.changefeed.restart_backoff import How, Patience, how_ended
+from tidemill.changefeed.restart_backoff import AWAY, How, Patience, how_ended
 from tidemill.changefeed.states import Event, State, after
-from tidemill.errors import Fenced, LogUnavailable, TidemillError, redact
+from tidemill.errors import Fenced, TidemillError, redact
 from tidemill.process.lifeline import RETRIES
 from tidemill.process.supervisor import Answer, End, Then
 
@@ -72,12 +72,14 @@ class RestartRule:
         self._runs = False
         said, own = self._said(end.pid)
         if end.status == 0 or (own and said.state == State.FINISHED):
+            if own:  # what it met before its last progress is over
+                self.state, self.error, self.since, self.retry_at = State(said.state), said.error, said.warning_since, None
             return Answer(Then.OVER)
         new, self._may_give_up = self._may_give_up, False
         how = how_ended(end.status, end.error[0] if end.error is not None else None)
         code, message = end.error or (CRASHED, f"its process ended with {end.why}")
         now = self._clock()
-        if new and not said.begun and how is not How.LOST and code != LogUnavailable.code:
+        if new and not said.begun and how is not How.LOST and code not in AWAY:
             self._move(Event.REFUSED)
             self.error, self.since = {"code": code, "message": redact(message)}, now
             self._save(said)

@@ -7,10 +7,8 @@ DIR/changefeeds/ID/capture/status.json    written by the capture, each second
 
 from __future__ import annotations
 
-import json
-import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,17 +20,14 @@ from tidemill.changefeed.feed_metrics import feed_samples, lag
 from tidemill.changefeed.feed_status import ONLY_METRICS, Status, usable_status
 from tidemill.changefeed.restart_rule import RestartRule
 from tidemill.changefeed.states import State
-from tidemill.changelog.storage import durable
-from tidemill.changelog.storage.retry import TELL_EVERY_S
-from tidemill.errors import DiskLow, FeedBroken, LogRefused, LogUnavailable, redact
+from tidemill.changelog.storage.status_file import StatusFile, read_status
+from tidemill.errors import FeedBroken, redact
 from tidemill.metrics.rate import Rate
 from tidemill.metrics.samples import Sample, build_info, counter, gauge
 from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.process.supervisor import ChildProcess
 from tidemill.statefile import FEED_FILE, Fields, fitting
 from tidemill.tso import describe
-
-log = logging.getLogger(__name__)
 
 
 class RunStatus:
@@ -46,13 +41,13 @@ class RunStatus:
         self.address: str | None = None
         """The address that serves /status and /metrics."""
         self._rate = Rate()
-        self._next_warning_at = 0.0  # when the next warning is due that the status cannot be written
+        self._file = StatusFile(folder.path / "status.json", "the run")
 
     def snapshot(self) -> dict[str, Any]:
         """The status as of now."""
         delivery = self._delivery()
         self._rate.note(delivery.get("rows", 0), time.monotonic())
-        capture = fitting(CaptureStatus, _read(self._folder.capture / "status.json"), others=True)
+        capture = fitting(CaptureStatus, read_status(self._folder.capture / "status.json"), others=True)
         checkpoint = delivery.get("checkpoint_ts", 0)
         return {
             **{f.name: delivery.get(f.name) for f in fields(Status) if f.name not in ONLY_METRICS},
@@ -66,14 +61,14 @@ class RunStatus:
             "rows_per_s": self._rate.per_second,
             "error": self.error or delivery.get("error"),
             "capture": capture,
-            **({"canal": _read(self._folder.server)} if self._serves else {}),
+            **({"canal": read_status(self._folder.server)} if self._serves else {}),
             "processes": [{"name": c.name, "pid": c.pid, "restarts": c.restarts, "last_error": _error(c)} for c in self._children],
             "updated_at": time.time(),
         }
 
     def _delivery(self) -> dict[str, Any]:
         """What the changefeed's process wrote; while a new process has not written anything yet, what its restart rule knows."""
-        said = {"state": State.NORMAL, **usable_status(_read(self._folder.delivery))}
+        said = {"state": State.NORMAL, **usable_status(read_status(self._folder.delivery))}
         for child in self._children:
             if isinstance(child.rule, RestartRule):
                 said |= child.rule.told(said, child.pid)
@@ -88,13 +83,8 @@ class RunStatus:
         return any(child.name == "canal" for child in self._children)
 
     def write(self) -> None:
-        """Replace status.json as a whole. If it cannot be written, the run warns and goes on: nothing depends on it."""
-        try:
-            durable.write_json(self._folder.path / "status.json", self.snapshot(), sync=False)
-        except (LogUnavailable, LogRefused, DiskLow) as error:
-            if time.monotonic() >= self._next_warning_at:
-                self._next_warning_at = time.monotonic() + TELL_EVERY_S
-                log.warning("the run's status cannot be written: %s", error.message)
+        """Replace status.json as a whole."""
+        self._file.write(self.snapshot())
 
     def samples(self) -> Iterable[Sample]:
         """The metrics for Prometheus, those of the capture included, some also under TiCDC's names."""
@@ -108,7 +98,7 @@ class RunStatus:
         for child in self._children:
             yield from child_samples(child.name, child.pid is not None, child.restarts)
         if self._serves:
-            yield from canal_samples(_read(self._folder.server))
+            yield from canal_samples(read_status(self._folder.server))
         yield from _capture_samples(self._folder.capture / "status.json")
 
 
@@ -120,14 +110,14 @@ def child_samples(name: str, runs: bool, restarts: int) -> Iterable[Sample]:
 
 def resolved_of(folder: FeedFolder) -> int:
     """The capture's resolved ts, for the supervisor; 0 before the capture has written its status."""
-    found: int = fitting(CaptureStatus, _read(folder.capture / "status.json")).get("resolved_ts", 0)
+    found: int = fitting(CaptureStatus, read_status(folder.capture / "status.json")).get("resolved_ts", 0)
     return found
 
 
 def old_processes(folder: FeedFolder) -> list[int]:
     """Processes of an earlier run that still live: its status names them."""
     try:
-        listed = Fields(_read(folder.path / "status.json"), "status.json", FEED_FILE).parts("processes", optional=True)
+        listed = Fields(read_status(folder.path / "status.json"), "status.json", FEED_FILE).parts("processes", optional=True)
         pids = [process.integer("pid") for process in listed if "pid" in process]
     except FeedBroken:  # status files may be lost
         return []
@@ -154,16 +144,7 @@ def _error(child: ChildProcess) -> dict[str, str] | None:
 def _capture_samples(path: Path) -> list[Sample]:
     """The metrics of the capture, from its status file; none if it holds something that no capture writes."""
     try:
-        found = list(CaptureStatus(**fitting(CaptureStatus, _read(path))).samples())
+        found = list(CaptureStatus(**fitting(CaptureStatus, read_status(path))).samples())
     except (KeyError, TypeError, ValueError, AttributeError):
         return []
     return [sample for sample in found if isinstance(sample.value, int | float)]
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    """The content of a status file; empty if it is not there or cannot be read: status files may be lost."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -24,7 +24,7 @@ from tidemill.changefeed.feed_status import Status
 from tidemill.changefeed.runner_options import Options, options_of, parse_arguments
 from tidemill.changefeed.states import RUNS, Event, State, after
 from tidemill.changelog import feeds, log_format
-from tidemill.changelog.files.bounds import begin_of_changes, is_covered, within
+from tidemill.changelog.files.bounds import is_covered, saved_begin, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors
@@ -35,12 +35,12 @@ from tidemill.delivery.clock import Clock
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_heads import heads_of
 from tidemill.delivery.inputs.table_router import Settings
-from tidemill.delivery.loop import deliver
+from tidemill.delivery.loop import Passing, deliver
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.batch_machine import under_way
 from tidemill.delivery.machine.failures import Stopped
 from tidemill.delivery.machine.retry import Pauses, RetryPolicy
-from tidemill.delivery.position import Position
+from tidemill.delivery.position import Position, SavedPosition
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import (
     DiskLow,
@@ -84,7 +84,7 @@ class Batches:
     reader: LogReader
     history: SchemaHistory
     fence: Fence
-    begin: Position
+    begin: SavedPosition
     trigger_ms: int
     sync_point_every_ms: int
 
@@ -99,15 +99,16 @@ class Runner:
 
     def __init__(self, options: Options, stop: threading.Event) -> None:
         self._options, self._stop = options, stop
-        self._retry = StorageRetry(stop)  # waits for the storage of the log and of the changefeed's state
-        # When the next warnings are due: that storage is away, that the status cannot be written.
-        self._next_storage_warning_at = self._next_status_word = 0.0
+        # Waits for the storage of the log and of the changefeed's state, and for room in it.
+        self._retry = StorageRetry(stop, waits_for=(LogUnavailable, DiskLow))
+        self._next_storage_warning_at = 0.0
         self._folder = FeedFolder(options.data_dir, options.changefeed, options.state, shared=options.shared, term=options.term)
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_warning_at = 0.0
-        self._kept_at = float("-inf")  # when the checkpoint was last made durable
+        self._registration: feeds.Registration | None = None
+        self._saved: SavedPosition | None = None  # the checkpoint, once a batch of this process has moved it
         self._told_at = float("-inf")  # when batches were last told of
-        self._untold = False
+        self._untold = self._over = False
         self._timings: Callable[[], dict[str, Any]] = dict
         self._brokers: Callable[[], list[dict[str, Any]]] = list
         self._spark: BackgroundSpark | None = None
@@ -124,7 +125,7 @@ class Runner:
             except Stopped:
                 log.info("stopped")
             except TidemillError as error:
-                if isinstance(error, LogUnavailable) and self._stop.is_set():
+                if isinstance(error, LogUnavailable | DiskLow) and self._stop.is_set():
                     log.info("stopped while storage is away: %s", error.message)
                     return
                 if isinstance(error, Fenced):
@@ -140,6 +141,7 @@ class Runner:
                     self._tell()
                 else:
                     self._save_status()
+                self._over = True
 
     def _deliver(self, stack: ExitStack) -> None:
         options, folder = self._options, self._folder
@@ -153,35 +155,37 @@ class Runner:
         reader = patient(self._open_log)
         settings = settings.of_cluster(reader.identity.cluster_id)
         identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=options.start_ts is not None))
-        delivered = patient(folder.position)
-        at = identity.start_ts if delivered is None else delivered.ts
+        is_first = patient(folder.checkpoint) is None
+        begin = patient(lambda: folder.begin(identity))
+        at = begin.saved_ts
         self._await_log(reader, at)
         patient(lambda: self._check_start(reader, at))
         patient(self._forget_refused)
         patient(lambda: self._begin_status(identity, at))
-        patient(lambda: feeds.register(options.log, options.changefeed, begin_of_changes(reader, at)))
+        name = f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}"
+        fence = Fence(reader.storage, name, floor=patient(folder.last_epoch), term=options.term)
+        patient(fence.check_term)  # a changefeed that a later leader has removed is not registered again
+        of = feeds.SERVER if options.term else ""
+        self._registration = patient(lambda: feeds.register(options.log, options.changefeed, saved_begin(reader, at), of=of))
         if options.target_ts is not None and at >= options.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return
         delivery = Delivery.open(stack, settings, self._stop, schemas_file=folder.schemas)
-        self._check_reachable(delivery, first=delivered is None)
+        self._check_reachable(delivery, first=is_first)
         self._timings = delivery.timings.as_dict
         if isinstance(delivery.sink, HasBrokers):
             self._brokers = delivery.sink.brokers
-        packs = delivery.packs(folder.packs, lenient=delivered is not None)
+        packs = delivery.packs(folder.packs, lenient=not is_first)
         history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at), may_stop=True))
         source = delivery.source(reader, history, packs)
         if delivery.schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported at the start
-        name = f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}"
-        fence = Fence(reader.storage, name, floor=patient(folder.last_epoch), term=options.term)
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on no earlier driver can go on, wherever it runs
-        delivered = patient(folder.position)
-        at = identity.start_ts if delivered is None else delivered.ts
+        begin = patient(lambda: folder.begin(identity))
         if settings.sink.protocol is not None:
             load(spec_of(settings.sink.protocol).encoder)  # if kernels are to be compiled, then here, where the log shows it
-        log.info("delivery goes on from %s", tso.describe(at))
+        log.info("delivery goes on from %s", tso.describe(begin.ts))
         runner = self._job_runner(stack)
         started_ts = options.upstream_ts or reader.resolved_ts()  # what is above the log's end was not delivered before
         retry = RetryPolicy(total_s=options.retry_s)
@@ -190,7 +194,6 @@ class Runner:
             started_ts=started_ts,
             cluster_id=reader.identity.cluster_id,
         )
-        begin = Position(identity.start_ts) if delivered is None else delivered
         trigger_ms = max(options.trigger_ms, settings.sink.flush_interval_ms)
         reached = self._run_batches(Batches(driver, reader, history, fence, begin, trigger_ms, settings.sink.sync_point_every_ms))
         log.info("%s; delivered up to %s", "the target is reached" if reached else "stopped", tso.describe(self._status.checkpoint_ts))
@@ -238,7 +241,7 @@ class Runner:
                 *(batches.driver, clock, heads, batches.begin),
                 target_ts=self._options.target_ts,
                 save=self._save,
-                on_pass=self._passed,
+                passing=Passing(self._passed, KEEP_EVERY_S),
                 on_away=self._note_away,
                 check=self._check_spark,
             )
@@ -339,10 +342,10 @@ class Runner:
         self._save_status()
         self._folder.save_state(status.state)
 
-    def _save(self, report: Report) -> None:
+    def _save(self, report: Report) -> SavedPosition:
         """Make a batch's end durable, then update the log's and the changefeed's status."""
-        self._retry.call(lambda: self._folder.save_checkpoint(report.end.ts, report.end.parts))
-        self._kept_at = time.monotonic()
+        saved = self._retry.call(lambda: self._folder.save_checkpoint(report.end.ts, report.end.parts))
+        self._saved = saved
         self._note_advance(report)
         status, stats = self._status, report.stats
         status.partitions = list(report.end.parts)
@@ -367,6 +370,7 @@ class Runner:
                 status.ddls,
                 status.batches,
             )
+        return saved
 
     def _tell_if_due(self) -> None:
         """Tell of the batches so far, unless that was done a moment ago."""
@@ -376,18 +380,16 @@ class Runner:
     def _tell(self) -> None:
         """Tell the log and the status of the batches so far. Nothing depends on either being new: the checkpoint is durable."""
         self._told_at, self._untold = time.monotonic(), False
-        self._tell_log(self._status.checkpoint_ts)
+        if self._saved is not None:
+            self._tell_log(self._saved.saved_ts)
         self._status.histograms = self._timings()
         self._status.brokers = self._brokers()
         self._save_status()
 
     def _passed(self, report: Report) -> None:
-        """An empty interval: the status says so at once. Its end is made durable now and then, see `BatchDriver.pass_over`."""
-        if time.monotonic() - self._kept_at >= KEEP_EVERY_S:
-            self._save(report)
-        else:
-            self._note_advance(report)
-            self._save_status()
+        """An empty interval: the status says so at once. The log is not told: the end is in memory only."""
+        self._note_advance(report)
+        self._save_status()
 
     def _note_advance(self, report: Report) -> None:
         status = self._status
@@ -395,10 +397,12 @@ class Runner:
         status.moved_at = time.time()
         status.checkpoint_ts, status.resolved_ts = report.to_ts, report.end.furthest
 
-    def _tell_log(self, checkpoint_ts: int) -> None:
+    def _tell_log(self, checkpoint_ts: tso.SavedTs) -> None:
         """Tell the log the new checkpoint, so that it may drop what lies below. If that cannot be written, the next batch writes it."""
+        if self._registration is None:
+            return
         try:
-            feeds.update(self._options.log, self._options.changefeed, checkpoint_ts)
+            self._registration.update(checkpoint_ts)
         except (LogUnavailable, DiskLow) as error:
             log.debug("the checkpoint could not be written into the log: %s", error.message)
 
@@ -439,13 +443,10 @@ class Runner:
             log.warning("the changefeed's state %s cannot be written down: %s", status.state, failure.message)
 
     def _save_status(self) -> None:
-        """Write delivery.json. If that fails, warn and go on: nothing depends on it."""
-        try:
-            self._folder.save_status(self._status)
-        except (LogUnavailable, DiskLow) as error:
-            if time.monotonic() >= self._next_status_word:
-                self._next_status_word = time.monotonic() + TELL_EVERY_S
-                log.warning("the changefeed's status cannot be written: %s", error.message)
+        """Write delivery.json, until the end: threads that look at storage and executors may report a failure later."""
+        if self._over:
+            return
+        self._folder.save_status(self._status)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,6 +1,7 @@
 """Changefeeds that need the log: feeds/<changefeed>.json with the checkpoint. Retention keeps everything above the smallest checkpoint.
 
-A feed belongs to its changefeed, not to the log's writer. A registration may race with retention. The feed writes its file, then reads
+A feed belongs to its changefeed, not to the log's writer. Each registration has a mark of its own, so a process whose changefeed was
+registered again, or removed, moves nothing any more. A registration may race with retention. The feed writes its file, then reads
 log.json's start. Retention writes log.json, then reads the feeds again, and takes its step back if a feed has appeared.
 
 A replay is a feed as long as it runs, under a name that no changefeed can have. It writes its file again and again: retention removes one
@@ -9,18 +10,22 @@ that has been silent for an hour, because its process was killed.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from tidemill import statefile
 from tidemill.changelog import log_format
 from tidemill.changelog.reader import read_feeds, read_identity
+from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import Storage, open_storage
-from tidemill.errors import DiskLow, LogRefused, LogUnavailable, StartTsOutOfLog, redact
-from tidemill.tso import describe
+from tidemill.changelog.storage.state_file import StateFile
+from tidemill.errors import DiskLow, LogCorrupt, LogRefused, LogUnavailable, StartTsOutOfLog, redact
+from tidemill.tso import SavedTs, describe
 
 REPLAY = "replay."
 """How names of replays begin. An id of a changefeed has no dot."""
@@ -29,6 +34,9 @@ SILENT_S = 3600.0
 TELL_EVERY_S = 5.0
 """How often a replay says how far it is, at most."""
 
+_FEED_FILE = statefile.Kind(LogCorrupt, "`tidemill log forget` removes it.", may_be_lost=True)
+"""One that is cut holds all of the log, see `read_feeds`."""
+
 log = logging.getLogger(__name__)
 
 
@@ -36,35 +44,110 @@ def _file(feed: str) -> str:
     return f"{log_format.FEEDS}/{log_format.feed_name(feed)}"
 
 
-def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> None:
-    """Register a changefeed: the log keeps everything above `checkpoint_ts` for it from now on.
+SERVER = "server"
+"""What registered a feed: a server, which keeps the list of its changefeeds in LOG/server/state.json."""
+
+
+class Registration:
+    """A feed as one process registered it. Only that process moves it: once another one has registered the feed, or it is removed, `update`
+    changes nothing."""
+
+    def __init__(self, storage: Storage, feed: str, by: str, of: str = "") -> None:
+        """`by`: the registration's own mark. `of`: what registered it, SERVER or nothing."""
+        self._file, self._by, self._of = _state_file(storage, feed, durable=False), by, of
+
+    def update(self, checkpoint_ts: SavedTs) -> None:
+        """Move the checkpoint: the feed needs nothing at or below `checkpoint_ts` any more. Raises LogUnavailable, LogRefused, DiskLow."""
+        # Not synced: a crash of the machine can only bring back an older checkpoint, which keeps more.
+        self._file.change(lambda found: self._moved(found, checkpoint_ts))
+
+    def _moved(self, found: bytes | None, checkpoint_ts: SavedTs) -> bytes | None:
+        if found is None or _mark(found) not in (self._by, None):
+            return None
+        return _content(checkpoint_ts, self._by, self._of)
+
+
+def _state_file(storage: Storage, feed: str, *, durable: bool = True) -> StateFile:
+    lock = FolderLock(storage.path(log_format.FEEDS)) if storage.local else None
+    return StateFile(storage, _file(feed), lock=lock, durable=durable)
+
+
+def _content(checkpoint_ts: SavedTs, by: str, of: str) -> bytes:
+    return (json.dumps({"checkpoint_ts": checkpoint_ts, "by": by} | ({"of": of} if of else {})) + "\n").encode()
+
+
+def _mark(found: bytes) -> str | None:
+    """Whose registration it is; empty: one of an earlier version, which said nothing. None: the file is cut."""
+    fields = statefile.whole(found, "a feed", _FEED_FILE)
+    return None if fields is None else str(fields.others().get("by", ""))
+
+
+def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, *, of: str = "") -> Registration:
+    """Register a changefeed: the log keeps everything above `checkpoint_ts` for it from now on. What registered it before moves it no more.
+    `of`: see `Registration`.
 
     Raises StartTsOutOfLog, without registering the feed, if some of it is gone already.
     """
     storage = open_storage(location)
-    before = storage.read(_file(feed))
-    storage.replace(_file(feed), log_format.format_ts_file("checkpoint_ts", checkpoint_ts))
+    file, by = _state_file(storage, feed), uuid.uuid4().hex
+    before: bytes | None = None
+
+    def registered(found: bytes | None) -> bytes:
+        nonlocal before
+        before = found
+        return _content(checkpoint_ts, by, of)
+
+    file.change(registered)
     start_ts = read_identity(storage).start_ts
     if checkpoint_ts < start_ts:
         if before is None:
             storage.delete(_file(feed))
         else:
-            storage.replace(_file(feed), before)
+            file.change(lambda found: before if found is not None and _mark(found) == by else None)
         raise StartTsOutOfLog(
             f"changefeed {feed} needs changes from {describe(checkpoint_ts)} on, {redact(storage.location)} begins at {describe(start_ts)}",
             hint="Start the changefeed again at a later ts.",
         )
+    return Registration(storage, feed, by, of)
 
 
-def update(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> None:
-    """Move a changefeed's checkpoint: it needs nothing at or below `checkpoint_ts` any more."""
-    # Not synced: a crash of the machine can only bring back an older checkpoint, which keeps more.
-    open_storage(location).replace(_file(feed), log_format.format_ts_file("checkpoint_ts", checkpoint_ts), durable=False)
+def registered(location: str | Path | Storage, feed: str) -> Registration:
+    """Return a registration that was made before, by another process of the same owner, as it stands now."""
+    storage = open_storage(location)
+    found = storage.read(_file(feed))
+    return Registration(storage, feed, (_mark(found) if found is not None else None) or "")
 
 
 def remove(location: str | Path | Storage, feed: str) -> None:
     """Remove a changefeed: it does not need the log any more."""
     open_storage(location).delete(_file(feed))
+
+
+def remove_of_servers(storage: Storage, known: Callable[[], Iterable[str]]) -> list[str]:
+    """Remove what a server registered and no server knows any more. Return their names. `known`: gives the changefeeds that there are, as
+    they are stored. It is asked after the feeds are listed, because a server writes a changefeed down before it registers it.
+
+    One that was registered again meanwhile stays: it is removed only as it was listed.
+    """
+    listed = {}
+    for name in read_feeds(storage):
+        data = storage.read(_file(name))
+        fields = statefile.whole(data, name, _FEED_FILE)
+        if data is not None and fields is not None and fields.others().get("of") == SERVER:
+            listed[name] = data
+    gone = listed.keys() - set(known()) if listed else set()
+    return sorted(name for name in gone if _remove_as(storage, name, listed[name]))
+
+
+def _remove_as(storage: Storage, feed: str, content: bytes) -> bool:
+    """Remove a feed if its file is still so. An object store cannot do that in one step: it is first marked as removed."""
+    if not storage.can_swap:
+        with FolderLock(storage.path(log_format.FEEDS)) if storage.local else nullcontext():
+            if storage.read(_file(feed)) != content:
+                return False
+            storage.delete(_file(feed))
+            return True
+    return _state_file(storage, feed).change(lambda found: log_format.REMOVED_FEED if found == content else None) is not None
 
 
 def is_replay(feed: str) -> bool:
@@ -74,14 +157,15 @@ def is_replay(feed: str) -> bool:
 
 @contextmanager
 def replaying(storage: Storage, from_ts: int) -> Iterator[Callable[[int], None]]:
-    """Let the log keep everything above `from_ts` while a replay runs. Yields what takes the ts up to which it is done.
+    """Let the log keep everything above `from_ts` while a replay runs. Yields what takes the ts up to which it is done. Nobody goes on with
+    a replay that ends: what it has done in memory it never needs again.
 
     Raises StartTsOutOfLog if some of it is gone already. Where the log cannot be written the replay goes on without: if retention passes
     it, it ends with StartTsOutOfLog.
     """
     name = f"{REPLAY}{uuid.uuid4().hex}"
     try:
-        register(storage, name, from_ts)
+        registration = register(storage, name, SavedTs(from_ts))
     except _NOT_WRITTEN as error:
         log.warning("the log does not wait for this replay, because %s cannot be written: %s", redact(storage.location), error.message)
         yield lambda ts: None
@@ -94,7 +178,7 @@ def replaying(storage: Storage, from_ts: int) -> Iterator[Callable[[int], None]]
             return
         told_at = time.monotonic()
         try:
-            update(storage, name, ts)
+            registration.update(SavedTs(ts))
         except _NOT_WRITTEN as error:  # the log keeps more than it has to
             log.debug("%s: %s", name, error.message)
 

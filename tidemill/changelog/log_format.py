@@ -332,6 +332,10 @@ def format_head(ts: int, last: int) -> bytes:
     return (json.dumps({"resolved_ts": ts} | ({"last": last} if last else {})) + "\n").encode()
 
 
+REMOVED_FEED = b'{"removed": true}\n'
+"""A feed that is as good as deleted: an object store cannot delete a file on a condition."""
+
+
 def parse_ts_file(data: bytes, key: str, name: str) -> int:
     """The timestamp of a head or a feed. Raises LogCorrupt naming the file."""
     return statefile.read(data, name).integer(key)

@@ -24,14 +24,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tidemill import statefile
 from tidemill.changelog import log_format
+from tidemill.changelog.storage.base import Storage
+from tidemill.changelog.storage.durable import make_folder
 from tidemill.changelog.storage.flock import FolderLock, describe_holder, holder
-from tidemill.changelog.storage.open import Storage, Token
 from tidemill.changelog.storage.outcomes import storage_errors
+from tidemill.changelog.storage.state_file import StateFile
 from tidemill.errors import LogError, LogFenced, LogLocked, redact
 
 MOST_EPOCHS = 1 << 62
@@ -122,7 +123,7 @@ def lock_of(storage: Storage) -> LocalLock | None:
     if not storage.local:
         return None
     with storage_errors(storage.location, writing=True):
-        Path(storage.location).mkdir(parents=True, exist_ok=True)
+        make_folder(storage.location)
     return LocalLock(storage.path(log_format.LOCK))
 
 
@@ -176,10 +177,6 @@ class Share:
         return found
 
 
-TRIES = 100
-"""How often to try to take a folder that other writers take at the same time."""
-
-
 class Ownership:
     """This writer's right to publish in its folders."""
 
@@ -192,8 +189,8 @@ class Ownership:
         self._swaps = storage.can_swap
         self._writer = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"
         self._owners: dict[str, Owner] = {}
-        self._tokens: dict[str, Token] = {}
         self._locks = {folder: FolderLock(storage.path(folder)) if storage.local else threading.Lock() for folder in folders}
+        self._files = {folder: StateFile(storage, _file(folder), held=True) for folder in folders}
         for folder in folders:
             with self._locks[folder]:
                 self._take(folder)
@@ -251,31 +248,21 @@ class Ownership:
     # ---- owner.json
 
     def _take(self, folder: str) -> None:
-        """Take a local folder, under its lock."""
+        """Take a folder, under its lock. What the writer before has announced stays: it may still appear."""
+
+        def taken(found: bytes | None) -> bytes:
+            current = self._parsed(folder, found) if found is not None else None
+            self._check_term(folder, current)
+            epoch = current.epoch + 1 if current is not None else 1
+            self._owners[folder] = replace(current or Owner(epoch, ""), epoch=epoch, writer=self._writer, term=self._term)
+            return self._owners[folder].to_json()
+
+        self._files[folder].change(taken)
         if self._swaps:
-            self._take_by_swap(folder)
             return
-        current = self._read(folder)
-        self._check_term(folder, current)
-        owner = Owner(current.epoch + 1 if current else 1, self._writer, term=self._term)
-        self._storage.replace(_file(folder), owner.to_json())
-        self._owners[folder] = owner
         for name in self._storage.names(folder):  # under the lock: later these could be files of a live writer
             if log_format.is_temporary(name):
                 self._storage.delete(f"{folder}/{name}")
-
-    def _take_by_swap(self, folder: str) -> None:
-        for _ in range(TRIES):
-            found = self._storage.versioned(_file(folder))
-            current = self._parsed(folder, found[0]) if found else None
-            self._check_term(folder, current)
-            mine = Owner(1, self._writer, term=self._term)
-            owner = replace(current, epoch=current.epoch + 1, writer=self._writer, term=self._term) if current else mine
-            token = self._storage.swap(_file(folder), found[1] if found else None, owner.to_json())
-            if token is not None:
-                self._owners[folder], self._tokens[folder] = owner, token
-                return
-        raise LogLocked(f"{redact(self._storage.path(folder))} is being taken by others again and again", hint="Let one of them write it.")
 
     def _check_term(self, folder: str, current: Owner | None) -> None:
         if current is not None and self._term and current.term > self._term:
@@ -287,22 +274,17 @@ class Ownership:
     def _announce(self, folder: str, change: Callable[[Owner], Owner]) -> None:
         """Change owner.json by compare-and-swap. Raises LogFenced if it is another writer's."""
         with self._locks[folder]:
-            while True:
-                owner = change(self._owners[folder])
-                token = self._storage.swap(_file(folder), self._tokens[folder], owner.to_json())
-                if token is not None:
-                    self._owners[folder], self._tokens[folder] = owner, token
-                    return
-                found = self._storage.versioned(_file(folder))
-                current = self._parsed(folder, found[0]) if found else None
-                if found is None or not self._owners[folder].is_same(current):
-                    raise self._fenced(folder, current)
-                # An earlier request of this writer arrived after it seemed to have failed.
-                self._tokens[folder] = found[1]
+            owner = change(self._owners[folder])
 
-    def _read(self, folder: str) -> Owner | None:
-        data = self._storage.read(_file(folder))
-        return self._parsed(folder, data) if data is not None else None
+            def announced(found: bytes | None) -> bytes:
+                """The file is this writer's, also if an earlier request arrived after it seemed to have failed."""
+                current = self._parsed(folder, found) if found is not None else None
+                if not self._owners[folder].is_same(current):
+                    raise self._fenced(folder, current)
+                return owner.to_json()
+
+            self._files[folder].change(announced)
+            self._owners[folder] = owner
 
     def _parsed(self, folder: str, data: bytes) -> Owner:
         return Owner.from_json(data, redact(self._storage.path(_file(folder))))

@@ -6,7 +6,8 @@ import uuid
 from pathlib import Path
 
 from tidemill.changelog import log_format
-from tidemill.changelog.storage.open import Storage, make_folder
+from tidemill.changelog.storage.durable import make_folder
+from tidemill.changelog.storage.open import Storage
 from tidemill.errors import LogError, LogRefused, redact
 
 _OURS = {
@@ -47,5 +48,5 @@ def _write_once(storage: Storage) -> None:
 def _make_folders(path: Path) -> list[Path]:
     """Make a folder and its parents. Return those that did not exist, the highest first."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    make_folder(str(path), sync=False)
+    make_folder(path)
     return missing[::-1]

@@ -448,7 +448,7 @@ def read_feeds(storage: Storage) -> dict[str, int]:
         if log_format.is_temporary(name) or not name.endswith(".json"):
             continue
         data = storage.read(f"{log_format.FEEDS}/{name}")
-        if data is None:  # removed meanwhile
+        if data is None or data == log_format.REMOVED_FEED:  # removed meanwhile
             continue
         try:
             found[name.removesuffix(".json")] = log_format.parse_ts_file(data, "checkpoint_ts", name)

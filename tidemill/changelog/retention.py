@@ -7,9 +7,8 @@ while later, oldest first, so that readers in the middle of an interval are done
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill import tso
@@ -19,6 +18,7 @@ from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader, read_feeds, read_snapshots
 from tidemill.changelog.storage.open import Storage
+from tidemill.changelog.storage.steady import SteadyClock
 from tidemill.errors import DiskLow, SegmentGone, redact
 from tidemill.events import Op
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
@@ -57,7 +57,8 @@ class Retention:
     """Moves the start of one log, and removes what is before it."""
 
     log: RetainedLog
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = field(default_factory=SteadyClock)
+    """Files' ages are compared with it. A reader, or a replay, must not lose files because the machine's clock was set ahead."""
 
     def advance(self, reader: LogReader, now: int) -> bool:
         """Move the log's start as far as retention and feeds allow, if that is worth it. `now`: a TSO.
@@ -217,6 +218,7 @@ def drop(storage: Storage) -> None:
     storage.settle("")
     for folder in FOLDERS:
         storage.delete_folder(folder)
-    storage.delete(f"{log_format.SCHEMA}.lock")
+    for folder in (log_format.SCHEMA, log_format.FEEDS):
+        storage.delete(f"{folder}.lock")
     for name in (log_format.PROBE, log_format.GROWTH, log_format.LOCK):
         storage.delete(name)

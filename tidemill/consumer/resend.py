@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tidemill.changelog.storage import durable
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
@@ -31,7 +32,7 @@ from tidemill.protocols.all import PROTOCOLS, spec_of
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.rules.dispatch import partition
 from tidemill.sinks.base import BatchContext
-from tidemill.sinks.parts import file_errors, sync_folder
+from tidemill.sinks.parts import file_errors
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
 from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.schema.events import DdlEvent
@@ -95,11 +96,7 @@ class Republish:
 
     def _store(self, progress: Progress) -> None:
         with file_errors("writing the consumer's state", self._state):
-            self._state.parent.mkdir(parents=True, exist_ok=True)
-            ready = self._state.with_name(self._state.name + ".new")
-            ready.write_text(f"{progress.to_json()}\n{self._epoch} {self._number}\n")
-            ready.replace(self._state)
-            sync_folder(self._state.parent)
+            durable.put(str(self._state), f"{progress.to_json()}\n{self._epoch} {self._number}\n".encode())
 
     def progress(self) -> Progress:
         """See `targets.ConsumerTarget`."""

@@ -33,7 +33,7 @@ from tidemill.delivery.machine.batch_machine import BatchMachine
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.machine.state import Phase
 from tidemill.delivery.measure.timings import Timings
-from tidemill.delivery.position import Position, Ranges, end_of
+from tidemill.delivery.position import Position, Ranges, SavedPosition, end_of
 from tidemill.delivery.work_item import TaskResult, TaskStats, WorkItem
 from tidemill.errors import BatchFailed, TidemillError, made
 from tidemill.protocols.common.messages import KeyValue
@@ -92,8 +92,13 @@ class Events(Protocol):
         """Where resolved events go."""
 
 
-def no_checkpoint(report: A.Report) -> None:
-    """For a delivery that keeps no checkpoint."""
+Save = Callable[[A.Report], SavedPosition]
+"""Makes the end of a batch, or of passed intervals, durable. Raises Fenced, LogUnavailable."""
+
+
+def no_checkpoint(report: A.Report) -> SavedPosition:
+    """For a delivery that keeps no checkpoint: its machine never asks for one."""
+    raise AssertionError(f"nothing keeps the checkpoint {report.end}")
 
 
 @dataclass
@@ -130,24 +135,25 @@ class BatchDriver:
 
     def __post_init__(self) -> None:
         self._machine = self._new_machine()
-        self._save: Callable[[A.Report], None] = no_checkpoint
+        self._save: Save = no_checkpoint
 
-    def _new_machine(self, delivered: Position | None = None, target: int | None = None) -> BatchMachine:
+    def _new_machine(self, saved: SavedPosition | None = None, target: int | None = None) -> BatchMachine:
         bootstraps = self.bootstraps is not None
-        return BatchMachine(self.feed, self.retry, now=self.clock(), sends_bootstraps=bootstraps, delivered=delivered, target=target)
+        return BatchMachine(self.feed, self.retry, now=self.clock(), sends_bootstraps=bootstraps, saved=saved, target=target)
 
-    def keep_checkpoint(self, delivered: Position, target: int | None, save: Callable[[A.Report], None]) -> None:
+    def keep_checkpoint(self, saved: SavedPosition, target: int | None, save: Save) -> None:
         """Begin at a checkpoint: deliver what is not delivered yet, up to `target`, and make the end of each batch durable by `save`."""
-        self._machine, self._save = self._new_machine(delivered, target), save
+        self._machine, self._save = self._new_machine(saved, target), save
 
     @property
     def delivered(self) -> Position | None:
-        """The checkpoint; None: none is kept."""
+        """How far it is, in memory; None: no checkpoint is kept."""
         return self._machine.delivered
 
-    def save(self, report: A.Report) -> None:
-        """Make a checkpoint durable that `pass_over` moved. Raises Fenced, LogUnavailable."""
-        self._save(report)
+    def keep(self) -> None:
+        """Make the empty intervals durable that were passed over. Raises Fenced, LogUnavailable."""
+        if self._machine.unkept is not None:
+            self._machine.kept(self._save(self._machine.unkept))
 
     @property
     def reached(self) -> bool:
@@ -191,9 +197,9 @@ class BatchDriver:
         """Deliver an interval in which the log has nothing at all: the resolved event alone, in the epoch in force. None: there is
         something, or it failed; `deliver` does it then.
 
-        The checkpoint moves, but is not made durable: a driver that begins before it skips the same empty interval.
+        The end is in memory only, until `keep` or the next batch: a driver that begins before it passes the same empty interval.
         """
-        if begin.parts or end.parts or self._machine.phase is not Phase.IDLE or self._machine.delivered is None or not self.fence.epoch:
+        if begin.parts or end.parts or self._machine.phase is not Phase.IDLE or self._machine.saved is None or not self.fence.epoch:
             return None
         attempt = A.Attempt(batch, self.fence.epoch, begin.ts, end.ts)
         try:
@@ -201,8 +207,9 @@ class BatchDriver:
                 if self._is_empty(begin.ts, end.ts):
                     self.fence.check()
                     self._send_only_resolved(attempt)
-                    self._machine.delivered = end
-                    return A.Report(batch, begin.ts, end.ts, attempt.epoch, 1, TaskStats(-1), ())
+                    report = A.Report(batch, begin.ts, end.ts, attempt.epoch, 1, TaskStats(-1), ())
+                    self._machine.passed(report)
+                    return report
         except TidemillError as error:
             log.debug("%s: an empty interval is delivered as a batch: %s", self.feed, error)
         return None
@@ -272,8 +279,8 @@ class BatchDriver:
                 yield E.SchemasLearned(tuple(self.source.barriers(from_ts, to_ts)))
             case A.ListBootstraps(ts):
                 yield E.BootstrapsListed(self._bootstraps(ts))
-            case A.TakeEpoch(from_ts, to_ts, ranges):
-                yield E.EpochTaken(self.fence.advance(from_ts, to_ts, ranges))
+            case A.TakeEpoch(plan):
+                yield E.EpochTaken(self.fence.advance(plan))
             case A.SendBootstraps(attempt, messages):
                 self._send_bootstraps(attempt, messages)
                 yield E.BootstrapsSent()
@@ -308,10 +315,9 @@ class BatchDriver:
                     self.on_ddl(ddl)
                 yield E.DdlsAnnounced()
             case A.SaveCheckpoint(report):
-                self._save(report)
-                yield E.CheckpointSaved()
-            case A.EndEpoch(from_ts, to_ts, ranges):
-                self.fence.advance(from_ts, to_ts, ranges)
+                yield E.CheckpointSaved(self._save(report))
+            case A.EndEpoch(plan):
+                self.fence.advance(plan)
                 yield E.EpochEnded()
             case A.Wait(seconds):
                 yield E.StopAsked() if self.stop.wait(seconds) else E.Waited()

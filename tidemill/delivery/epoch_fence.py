@@ -22,7 +22,7 @@ from typing import Any
 from tidemill.changelog.storage.open import LocalStorage, Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.delivery.guarded import DRIVER, EPOCH, GuardedFile, check_term, parsed
-from tidemill.delivery.position import Ranges
+from tidemill.delivery.position import Plan, Ranges
 from tidemill.errors import Fenced, TidemillError, redact
 from tidemill.statefile import FEED_FILE, Fields
 
@@ -119,29 +119,40 @@ class Fence:
         """The epoch in force, as far as this driver knows."""
         return self._epoch
 
+    def check_term(self) -> None:
+        """Raises Fenced if a server of a later term leads, LogUnavailable."""
+        check_term(self._file.read(), self._term, self.place)
+
     def take(self) -> int:
         """Become the driver: every other one is fenced when this returns. Returns the new epoch.
 
         Raises LogUnavailable, Fenced if a server of a later term leads."""
         return self._take(None)
 
-    def advance(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> int:
-        """Begin the next epoch, durably, for an attempt over (from_ts, to_ts], or over a range for each log partition. Tasks of all earlier
-        epochs stop.
+    def advance(self, plan: Plan | None) -> int:
+        """Begin the next epoch, durably, for an attempt at a batch. Tasks of all earlier epochs stop. `plan`: where a driver that
+        takes over has to begin and end the batch; None: no driver takes over, such as from a replay.
 
         Raises Fenced if another driver has taken over, LogUnavailable.
         """
         if not self._taken:
-            return self._take((from_ts, to_ts), ranges)
-        self.planned, self.planned_ranges = (from_ts, to_ts), ranges
+            return self._take(plan)
+        self._plan(plan)
         return self._next()
 
-    def _take(self, interval: Interval | None, ranges: Ranges = ()) -> int:
+    def _plan(self, plan: Plan | None) -> None:
+        self.planned = (plan.from_ts, plan.to_ts) if plan is not None else None
+        self.planned_ranges = plan.ranges if plan is not None else ()
+
+    def _take(self, plan: Plan | None) -> int:
         while True:
             found = self._file.read() or {EPOCH: 0}
             check_term(found, self._term, self.place)
             self._epoch = max(found[EPOCH], self._floor)
-            self.planned, self.planned_ranges = (interval, ranges) if interval else self._left(found)
+            if plan is not None:
+                self._plan(plan)
+            else:
+                self.planned, self.planned_ranges = self._left(found)
             try:
                 epoch = self._next()
             except Fenced:

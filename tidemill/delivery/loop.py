@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidemill.delivery.batch import BatchDriver
+from tidemill.delivery.batch import BatchDriver, Save
 from tidemill.delivery.clock import Clock
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.failures import Stopped
-from tidemill.delivery.position import Position
+from tidemill.delivery.position import SavedPosition
 from tidemill.errors import LogUnavailable
 from tidemill.tso import describe
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FIRST_AWAY_S, LONGEST_AWAY_S = 1.0, 30.0
 """Seconds between two looks at storage that is away."""
 PASSED_S = 30.0
-"""For how long empty intervals are passed over without a batch: so old may a durable checkpoint be while nothing happens."""
+"""For how long empty intervals are passed over without a batch: so old may the durable checkpoint be while nothing happens."""
 
 
 class Heads(Protocol):
@@ -36,43 +36,39 @@ class Heads(Protocol):
         """Return when the log is complete up to a ts, after some seconds, or when the changefeed is to stop."""
 
 
-@dataclass(slots=True)
-class Passed:
-    """Empty intervals since the last batch: their resolved events are sent, the checkpoint is not durable yet."""
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """What is done about empty intervals. Their resolved events are sent, their end is in memory only."""
 
-    report: Report | None = None
-    batch_at: float = float("-inf")  # when the last batch ended
-
-    def may_pass(self, now: float) -> bool:
-        """Whether another empty interval may follow without a batch."""
-        return now - self.batch_at < PASSED_S
+    on_pass: Callable[[Report], None] = lambda report: None
+    """Called for each."""
+    keep_every_s: float = float("inf")
+    """After so many seconds their end is made durable."""
 
 
 def deliver(
     driver: BatchDriver,
     clock: Clock,
     heads: Heads,
-    begin: Position,
+    begin: SavedPosition,
     *,
     target_ts: int | None,
-    save: Callable[[Report], None],
-    on_pass: Callable[[Report], None] = lambda report: None,
+    save: Save,
+    passing: Passing = Passing(),
     on_away: Callable[[LogUnavailable], None] = lambda error: None,
     check: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Deliver from `begin` until the target is reached (True) or the driver's stop event is set (False). `on_pass`: called for an empty
-    interval, whose end need not be durable. `on_away`: called when the log's storage cannot be reached. `check`: called between batches,
-    and when a batch cannot run at all because Spark did not start; raises what ends the delivery. Raises what ended a batch."""
+    """Deliver from `begin` until the target is reached (True) or the driver's stop event is set (False). `on_away`: called when the log's
+    storage cannot be reached. `check`: called between batches, and when a batch cannot run at all because Spark did not start; raises what
+    ends the delivery. Raises what ended a batch."""
     driver.keep_checkpoint(begin, target_ts, save)
-    passed = Passed()
     try:
-        _deliver(driver, clock, heads, begin, passed, on_pass, on_away, check)
+        _deliver(driver, clock, heads, begin, passing, on_away, check)
     except Stopped:
         if not driver.reached and not driver.stop.is_set():
             check()
         return driver.reached
-    if passed.report is not None:
-        driver.save(passed.report)
+    driver.keep()
     return driver.reached
 
 
@@ -80,13 +76,13 @@ def _deliver(
     driver: BatchDriver,
     clock: Clock,
     heads: Heads,
-    begin: Position,
-    passed: Passed,
-    on_pass: Callable[[Report], None],
+    begin: SavedPosition,
+    passing: Passing,
     on_away: Callable[[LogUnavailable], None],
     check: Callable[[], None],
 ) -> None:
     number, away_s = 0, 0.0
+    batch_at = kept_at = float("-inf")  # when the last batch ended, when its end or that of passed intervals was made durable
     while not driver.reached and not driver.over and not driver.stop.is_set():
         check()
         at = driver.delivered or begin
@@ -103,12 +99,14 @@ def _deliver(
             continue
         if not number:
             log.info("%s: the first batch since this start begins: up to %s", driver.feed, describe(end.furthest))
-        may_pass = passed.may_pass(time.monotonic()) and not clock.stops_for_sink
+        may_pass = time.monotonic() - batch_at < PASSED_S and not clock.stops_for_sink
         report = driver.pass_over(number, at, end) if may_pass else None
-        if report is not None:
-            passed.report = report
-            on_pass(report)
-        else:
+        if report is None:
             driver.deliver(number, at, end)
-            passed.report, passed.batch_at = None, time.monotonic()
+            batch_at = kept_at = time.monotonic()
+        else:
+            passing.on_pass(report)
+            if time.monotonic() - kept_at >= passing.keep_every_s:
+                driver.keep()
+                kept_at = time.monotonic()
         number += 1

@@ -1,5 +1,8 @@
 """How far a changefeed is: one ts, or in `table` mode one for each partition of the log. Pure.
 
+A `Position` may be in memory only. A `SavedPosition` is durable: the next process, on whatever machine, begins there or further. What
+another process compares or relies on (the interval in the fence, the checkpoint that the log is told) is made of saved positions.
+
 No partition passes a DDL, the instant of an initial load or a switch of the log's layout before all partitions have reached it. So one set
 of schemas holds for all rows between the partition that is least far and the one that is furthest.
 """
@@ -11,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.statefile import FEED_FILE, Fields
+from tidemill.tso import SavedTs
 
 Ranges = tuple[tuple[int, int], ...]
 """The interval (from, to] of each log partition in a batch. Empty: all partitions have the batch's own interval."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Position:
     """All changes at or below `ts`; of log partition p, all at or below parts[p]. A partition without an entry in `parts` is at `ts`."""
 
@@ -27,7 +31,14 @@ class Position:
     def of(cls, ends: Sequence[int]) -> Position:
         """The position at which each partition p is at ends[p]."""
         least = min(ends)
-        return cls(least) if max(ends) == least else cls(least, tuple(ends))
+        return Position(least) if max(ends) == least else Position(least, tuple(ends))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same, saved or not."""
+        return isinstance(other, Position) and (self.ts, self.parts) == (other.ts, other.parts)
+
+    def __hash__(self) -> int:
+        return hash((self.ts, self.parts))
 
     def at(self, partition: int) -> int:
         """How far a partition is delivered."""
@@ -74,6 +85,38 @@ class Position:
         found = Fields(fields, "a position", FEED_FILE)
         parts = found.integers("parts", optional=True)
         return cls.of(parts) if parts else cls(found.integer("ts"))
+
+
+class SavedPosition(Position):
+    """A position that is durable. Only the code that writes or reads it durably makes one (`tests/test_layers.py` names it)."""
+
+    __slots__ = ()
+
+    @property
+    def saved_ts(self) -> SavedTs:
+        """All changes at or below this ts are delivered, durably."""
+        return SavedTs(self.ts)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a batch is about to deliver. A process that takes over begins at `begin`, and so finds the batch again."""
+
+    begin: SavedPosition
+    end: Position
+
+    @property
+    def from_ts(self) -> int:
+        return self.begin.ts
+
+    @property
+    def to_ts(self) -> int:
+        return max(self.begin.ts, self.end.ts)
+
+    @property
+    def ranges(self) -> Ranges:
+        """The interval of each log partition; empty if all have the same."""
+        return ranges_of(self.begin, self.end)
 
 
 def ranges_of(begin: Position, end: Position) -> Ranges:

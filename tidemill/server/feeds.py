@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 import uuid
@@ -18,11 +19,13 @@ from typing import Any
 from tidemill import tso
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity, below
 from tidemill.changefeed.states import KEPT, State
+from tidemill.changelog import feeds
 from tidemill.changelog.log_format import FENCES, SERVER, feed_name
 from tidemill.changelog.storage.open import Storage, open_storage
+from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.config.file import ChangefeedConfig
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.errors import FeedBroken, redact
+from tidemill.errors import FeedBroken, TidemillError, redact
 from tidemill.redaction import HIDDEN
 from tidemill.server.host.messages import Figures
 from tidemill.server.life import RESTS, Life, Trouble
@@ -31,6 +34,10 @@ from tidemill.server.settings import NAME, FeedSettings
 from tidemill.server.shared.records import Record, Records
 from tidemill.statefile import FEED_FILE, read
 
+log = logging.getLogger(__name__)
+
+CREATING = "creating"
+"""Marks a record whose changefeed is not whole yet: the next server that leads undoes it."""
 AT_ONCE = 16
 """Changefeeds that are taken over at once."""
 _ADMIN_JOBS = {State.STOPPED: 1, State.FAILED: 1, State.FINISHED: 4, State.REMOVED: 3}
@@ -96,7 +103,7 @@ def running_error(trouble: Trouble | None, address: str) -> RunningError | None:
     if trouble is None:
         return None
     message, _, hint = trouble.message.partition("\n")
-    return RunningError(time_of(trouble.at), address, trouble.code, message, hint.strip())
+    return RunningError(time_of(trouble.since), address, trouble.code, message, hint.strip())
 
 
 def redacted(found: Any) -> Any:
@@ -147,7 +154,12 @@ class FeedFiles:
         self._term, found = self._records.take(least, server)
         if found is None:
             found = self._adopted()
+        for name in [name for name, record in found.items() if record.others.get(CREATING)]:
+            log.warning("the creation of changefeed %s did not come to its end: it is undone", name)
+            del found[name]
+            self._erase(name)
         self._sweep(set(found))
+        self.reconcile()
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return self._term, [*pool.map(self._taken, sorted(found.items()))]
 
@@ -161,7 +173,8 @@ class FeedFiles:
         self._fence(name)
         self._prepare(settings)
         error = record.error if record.error is not None and {"code", "message"} <= record.error.keys() else None
-        trouble = Trouble(error["code"], error["message"], error.get("at", 0.0)) if error is not None else None
+        at = error.get("at", 0.0) if error is not None else 0.0
+        trouble = Trouble(error["code"], error["message"], at, error.get("since", at)) if error is not None else None
         return self.made(settings, State(record.state) if record.state in KEPT else State.NORMAL, trouble)
 
     def _fence(self, feed: str, *, forget: bool = False) -> None:
@@ -184,13 +197,39 @@ class FeedFiles:
         figures = Figures(0, checkpoint, checkpoint, **{name: counted.get(name, 0) for name in names})
         return Feed(settings, folder, Life(state, trouble, config.stuck_s), figures, config)
 
+    def saved(self, feed: Feed) -> tso.SavedTs:
+        """Return its checkpoint as it is stored; before the first batch its start, which is stored with its settings."""
+        return self.folder(feed.id).checkpoint() or tso.SavedTs(feed.settings.start_ts)
+
     def create(self, settings: FeedSettings) -> Feed:
-        """Begin a changefeed. It is durable when this returns. Raises NotOwner, LogUnavailable."""
+        """Create a changefeed that needs nothing else. Raises as `begin`."""
+        feed = self.begin(settings)
+        self.confirm(feed)
+        return feed
+
+    def begin(self, settings: FeedSettings) -> Feed:
+        """Begin a changefeed. It is durable when this returns, but undone by the next server that leads, unless `confirm` follows. Raises
+        NotOwner, LogUnavailable, DiskLow: then nothing of it is left."""
         name = settings.changefeed
         self._fence(name, forget=True)  # a host that was cut off may have left a checkpoint
-        self._records.put(name, Record(asdict(settings), State.NORMAL))
-        self._prepare(settings)
-        return self.made(settings)
+        self._records.put(name, Record(asdict(settings), State.NORMAL, others={CREATING: True}))
+        try:
+            self._prepare(settings)
+            return self.made(settings)
+        except TidemillError:
+            self._undo(name)
+            raise
+
+    def _undo(self, name: str) -> None:
+        try:
+            self._erase(name)
+        except TidemillError as error:  # the next write of the list, or the next server that leads, does it
+            log.warning("what was begun of changefeed %s cannot be removed now: %s", name, error.message)
+
+    def confirm(self, feed: Feed) -> None:
+        """All that a new changefeed needs is there: it stays. Raises NotOwner, LogUnavailable."""
+        record = self._record(feed, feed.settings)
+        self._records.put(feed.id, replace(record, others={name: one for name, one in record.others.items() if name != CREATING}))
 
     def save(self, feed: Feed, settings: FeedSettings) -> None:
         """Change its settings. Durable when this returns. Raises NotOwner, LogUnavailable."""
@@ -223,7 +262,7 @@ class FeedFiles:
     def _record(self, feed: Feed, settings: FeedSettings) -> Record:
         """A changefeed as it is stored, with what a later version of Tidemill wrote of it."""
         life, known = feed.life, self._records.known(feed.id) or Record({}, "")
-        error = {"code": life.trouble.code, "message": redact(life.trouble.message), "at": life.trouble.at} if life.trouble else None
+        error = {**asdict(life.trouble), "message": redact(life.trouble.message)} if life.trouble else None
         state = str(State.NORMAL if life.wanted else life.state)
         return Record({**known.settings, **asdict(settings)}, state, error, known.others)
 
@@ -242,17 +281,37 @@ class FeedFiles:
 
     def remove(self, feed: Feed) -> None:
         """Remove all that there is of it: first from the list, so that a crash leaves nothing that counts. Raises NotOwner."""
-        self._records.drop(feed.id)
-        self._storage.delete_folder(f"{SERVER}/changefeeds/{feed.id}")
-        aside = feed.folder.path.with_name(f".{feed.id}.{uuid.uuid4().hex[:8]}.removed")
-        feed.folder.path.rename(aside)
+        self._erase(feed.id)
+
+    def _erase(self, name: str) -> None:
+        self._records.drop(name)
+        self._storage.delete_folder(f"{SERVER}/changefeeds/{name}")
+        feeds.remove(self._storage, name)
+        self._clear(self.folder(name).path)
+
+    def _clear(self, folder: Path) -> None:
+        """Remove a changefeed's folder of this machine. What a thread of its host still writes goes nowhere."""
+        aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.removed")
+        with suppress(FileNotFoundError), storage_errors(str(folder)):
+            folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
+    def reconcile(self) -> None:
+        """Let the log go on where a server registered what no server knows: one that died between the list and the registration, or a host
+        of an earlier term that woke. Raises LogUnavailable, LogCorrupt."""
+        for name in feeds.remove_of_servers(self._storage, lambda: self._records.read() or {}):
+            log.warning("the log does not wait any more for %s: there is no such changefeed", name)
+
     def _sweep(self, known: set[str]) -> None:
-        """Remove what was left on this machine of changefeeds that are not there any more."""
-        for path in self._data_dir.glob(f"changefeeds/*/{NAME}"):
-            if path.parent.name not in known:
-                shutil.rmtree(path.parent, ignore_errors=True)
+        """Remove what was left of changefeeds that are not there any more: on this machine, where a folder with feed.json alone is that of
+        `tidemill run`, and in the log."""
+        for path in self._data_dir.glob("changefeeds/*"):
+            own = (path / NAME).exists() or not (path / "feed.json").exists()
+            if path.name not in known and own:
+                shutil.rmtree(path, ignore_errors=True)
+        for name in self._storage.subfolders(f"{SERVER}/changefeeds"):
+            if name not in known:
+                self._storage.delete_folder(f"{SERVER}/changefeeds/{name}")
 
     def _adopted(self) -> dict[str, Record]:
         """What a version of Tidemill left whose servers kept their changefeeds in their data directory."""

@@ -30,11 +30,12 @@ class Do(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An error. `at`: Unix seconds."""
+    """An error. `at`: when it came, in Unix seconds. `since`: when the first one came without progress after it."""
 
     code: str
     message: str
     at: float
+    since: float
 
 
 class Life:
@@ -69,7 +70,8 @@ class Life:
     def host_lost(self, message: str, now: float) -> None:
         """The host has ended, and is started again."""
         if self.runs and self.state in RUNS:
-            self.state, self.trouble = after(self.state, Event.ERRED), Trouble(HOST_LOST, message, now)
+            self.state = after(self.state, Event.ERRED)
+            self._note(HOST_LOST, message, now)
         self.runs = False
 
     def started(self) -> int:
@@ -83,7 +85,13 @@ class Life:
     def erred(self, code: str, message: str, now: float) -> None:
         """An attempt failed and is tried again."""
         if self.state in RUNS:
-            self.state, self.trouble = after(self.state, Event.ERRED), Trouble(code, message, now)
+            self.state = after(self.state, Event.ERRED)
+            self._note(code, message, now)
+
+    def _note(self, code: str, message: str, now: float, since: float | None = None) -> None:
+        """Note an error. Each attempt has one: the trouble is as old as the first."""
+        began = self.trouble.since if self.trouble is not None else now if since is None else since
+        self.trouble = Trouble(code, message, now, began)
 
     def advanced(self, moved_at: float) -> bool:
         """The checkpoint moved, at that time. Return whether the state changed by it."""
@@ -115,7 +123,7 @@ class Life:
         verdict = self._patience.ended(how, code, now=now, checkpoint=checkpoint, trouble_since=trouble_since, chance=chance)
         for event in verdict.events:
             self.state = after(self.state, event)
-        self.trouble = Trouble(code, message, now)
+        self._note(code, message, now, trouble_since)
         if verdict.pause_s is None:
             return Do.NOTHING
         assert how is not How.REFUSED
@@ -147,7 +155,7 @@ class Life:
     def expired(self, error: LogNotKept, now: float) -> Do:
         """--gc-ttl is over: the log does not keep for it what it needs."""
         self.state, self.retry_at = after(self.state, Event.EXPIRED), None
-        self.trouble = Trouble(error.code, str(error), now)
+        self.trouble = Trouble(error.code, str(error), now, now)
         return Do.STOP if self.runs else Do.NOTHING
 
     @property

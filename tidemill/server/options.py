@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from tidemill import statefile
 from tidemill.changelog.storage import durable
+from tidemill.errors import FeedBroken
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,9 @@ class ServerOptions:
     """Addresses of an etcd that keeps the lease; empty: the log's storage keeps it."""
 
 
+_ID_FILE = statefile.Kind(FeedBroken, "Remove it: the server takes another id.", may_be_lost=True)
+
+
 def own_version() -> str:
     """This program's version."""
     try:
@@ -44,10 +49,8 @@ def own_id(data_dir: Path) -> str:
     would take the lease from each other. Raises LogUnavailable, LogRefused."""
     path = data_dir / "server.json"
     where = f"{socket.gethostname()}:{data_dir}"
-    try:
-        found = durable.read_json(path) or {}
-    except ValueError:
-        found = {}
+    kept = statefile.whole(durable.read(path), str(path), _ID_FILE)
+    found = kept.others() if kept is not None else {}
     if not isinstance(found.get("id"), str) or found.get("where", where) != where:
         found = {"id": str(uuid.uuid4()), "where": where}
         durable.write_json(path, found)

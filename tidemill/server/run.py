@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from tidemill import logs
 from tidemill.capture.tikv.client.tls import Security
+from tidemill.changelog.storage.durable import make_folder
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.delivery.zone import parse_zone
@@ -50,7 +51,7 @@ class DataDirLocked(TidemillError):
 def locked(data_dir: Path) -> Iterator[None]:
     """Hold the data directory. Raises DataDirLocked with the other server's process id."""
     with storage_errors(str(data_dir), writing=True):
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(data_dir)
         file = open(data_dir / "server.lock", "a+", encoding="ascii", errors="replace")  # noqa: SIM115 — held while the server runs
     with file:
         try:
@@ -155,7 +156,7 @@ def key_of(location: str) -> str:
 def elector_of(options: ServerOptions, manager: Manager, security: Security | None) -> Elector:
     """This server's part in the election. `security`: how PD is reached. Raises LogError, ConfigError."""
     storage = open_storage(options.log)
-    place: Place = SharedFile(storage, LEASE)
+    place: Place = SharedFile(storage, LEASE, durable=False)
     if options.etcd:
         from tidemill.server.shared.etcd import EtcdKey, etcd_security
 

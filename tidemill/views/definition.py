@@ -9,11 +9,11 @@ import base64
 import fcntl
 import hashlib
 import json
-import os
 import re
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -21,15 +21,21 @@ from typing import IO
 import pyarrow as pa
 
 from tidemill import statefile
+from tidemill.changelog.storage import durable
 from tidemill.errors import redact
 from tidemill.rules.names import did_you_mean
+from tidemill.tso import SavedTs
 from tidemill.views.plan import Column, Plan, Table
 from tidemill.views.refusal import ViewError
 from tidemill.views.shape import Shape, shape_of
 from tidemill.views.sql import plan_of
 
 FILE, STATE, HOW_FAR, LOCK = "view.json", "state.duckdb", "progress.json", "lock"
+BEGUN = "view.begun.json"
+"""What is being created: it becomes view.json once the log keeps changes for it and its target is taken."""
 _NOTE = statefile.Kind(ViewError, "Restore the file from a copy, or drop the view and create it again.")
+_BEGUN = statefile.Kind(ViewError, "Remove the folder.", may_be_lost=True)
+_PROGRESS = statefile.Kind(ViewError, "Remove it: the state of the view says how far it is.", may_be_lost=True)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _VERSION = 1
 
@@ -57,6 +63,11 @@ class Definition:
     def feed(self) -> str:
         """The name under which the log keeps changes for it."""
         return f"view-{self.name}-{self.id}"
+
+    @property
+    def saved_ts(self) -> SavedTs:
+        """Where a view begins that is written down."""
+        return SavedTs(self.begin_ts)
 
     def plan(self) -> Plan:
         """Return its plan. Raises ViewRefused."""
@@ -156,17 +167,36 @@ class Views:
                 f"there is no view {name} in {self.folder}{near}", hint="`tidemill view list` has all; --dir names the folder."
             ) from None
 
-    def write(self, view: Definition) -> None:
-        """Keep a new view. Raises ViewError if there is one of the name."""
-        place = self.path(view.name)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            place.mkdir()
-        except FileExistsError:
-            raise ViewError(
-                f"there is a view {view.name} in {self.folder} already", hint=f"`tidemill view drop {view.name}` removes it."
-            ) from None
-        _replace(place / FILE, view.to_json(), mode=0o600)
+    @contextmanager
+    def creating(self, name: str) -> Iterator[Definition | None]:
+        """Take the name of a new view for the caller alone. Yields what a creation of that name has left that did not come to its end.
+        Raises ViewError if there is a view of the name, or one is being created."""
+        durable.make_folder(self.path(name))
+        with self.lock(name):
+            if (self.path(name) / FILE).exists():
+                raise ViewError(f"there is a view {name} in {self.folder} already", hint=f"`tidemill view drop {name}` removes it.")
+            yield self.begun(name)
+
+    def begun(self, name: str) -> Definition | None:
+        """Return a view whose creation was begun, and has not come to its end."""
+        file = self.path(name) / BEGUN
+        if (self.path(name) / FILE).exists():
+            return None
+        data = durable.read(file)
+        return None if statefile.whole(data, str(file), _BEGUN) is None or data is None else Definition.from_json(data, str(file))
+
+    def all_begun(self) -> list[str]:
+        """Return the names of such views."""
+        return sorted(one.parent.name for one in self.folder.glob(f"*/{BEGUN}"))
+
+    def begin(self, view: Definition) -> None:
+        """Write down what is about to be created, durably, so that what is made of it can be found again."""
+        durable.write(self.path(view.name) / BEGUN, view.to_json(), mode=0o600)
+
+    def confirm(self, view: Definition) -> None:
+        """All of it is made: from now on there is a view of the name."""
+        durable.write(self.path(view.name) / FILE, view.to_json(), mode=0o600)
+        (self.path(view.name) / BEGUN).unlink(missing_ok=True)
 
     def lock(self, name: str) -> IO[bytes]:
         """Take a view for the caller alone, until the file is closed. Raises ViewError while another keeps it."""
@@ -185,15 +215,12 @@ class Views:
     def progress(self, name: str) -> Progress | None:
         """Return how far a view was when it last said so; None if it never ran."""
         file = self.path(name) / HOW_FAR
-        try:
-            found = statefile.read(file.read_bytes(), str(file), _NOTE)
-        except FileNotFoundError:
-            return None
-        return Progress(found.integer("resolved_ts"), found.integer("changes", 0, 1 << 62))
+        found = statefile.whole(durable.read(file), str(file), _PROGRESS)
+        return None if found is None else Progress(found.integer("resolved_ts"), found.integer("changes", 0, 1 << 62))
 
     def write_progress(self, name: str, progress: Progress) -> None:
         """Say how far a view is. Not synced: the state is what counts."""
-        _replace(self.path(name) / HOW_FAR, json.dumps(asdict(progress)).encode(), durable=False)
+        durable.write(self.path(name) / HOW_FAR, json.dumps(asdict(progress)).encode(), sync=False)
 
 
 def check_name(name: str) -> None:
@@ -205,17 +232,6 @@ def check_name(name: str) -> None:
 def new_id() -> str:
     """Return an id for a new view."""
     return secrets.token_hex(4)
-
-
-def _replace(file: Path, data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
-    draft = file.with_name(f".{file.name}.new")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(handle, "wb") as out:
-        out.write(data)
-        if durable:
-            out.flush()
-            os.fsync(out.fileno())
-    draft.replace(file)
 
 
 def shown(view: Definition) -> dict[str, object]:

@@ -20,7 +20,7 @@ from typing import Self
 import pyarrow as pa
 
 from tidemill.extras import extra
-from tidemill.tso import describe
+from tidemill.tso import SavedTs, describe
 from tidemill.views import types as t
 from tidemill.views.changes import CHANGE
 from tidemill.views.decimals import functions_in
@@ -74,6 +74,11 @@ class Engine:
     def resolved_ts(self) -> int:
         """The ts that the state is of; the begin's before the first interval."""
         return self._number("SELECT resolved_ts FROM meta")
+
+    @property
+    def saved_ts(self) -> SavedTs:
+        """What the log need not keep for the view: the state has it, and its transactions are durable."""
+        return SavedTs(max(self.resolved_ts, 0))
 
     @property
     def pending_ts(self) -> int:

@@ -72,38 +72,56 @@ def planned(log_place: str, sql: str, database: str = "") -> tuple[Plan, Begin, 
 
 
 def create(views: Views, name: str, log_place: str, sql: str, into: str, database: str = "") -> Definition:
-    """Create a view: take its place, let the log keep changes for it, write it down. Raises ViewError, SinkError, LogError, ConfigError."""
+    """Create a view: write down that it begins, let the log keep changes for it, take its target, confirm it. A creation that was killed is
+    finished by the next one of that name, or undone by `drop`. Raises ViewError, SinkError, LogError, ConfigError."""
     check_name(name)
-    if name in views.names():
-        views.write(views.read(name))  # raises that it is there
-    _, begin, tables, bases = planned(log_place, sql, database)
-    view = Definition(name, new_id(), sql, database, log_place, into, begin.ts, begin.snapshot, tables, bases)
-    _register(view)
-    with ExitStack() as stack:
+    _release(views)
+    with views.creating(name) as left, ExitStack() as stack:
+        stack.callback(views.remove, name)
+        _, begin, tables, bases = planned(log_place, sql, database)
+        known_as = left.id if left is not None else new_id()  # a target that was taken under it is this view's
+        view = Definition(name, known_as, sql, database, log_place, into, begin.ts, begin.snapshot, tables, bases)
+        views.begin(view)
         stack.callback(feeds.remove, log_place, view.feed)
+        _register(view)
         target = target_of(into, name, view.feed, view.shape())
         target.create()
         target.close()
-        views.write(view)
+        views.confirm(view)
         stack.pop_all()
     return view
 
 
+def _release(views: Views) -> None:
+    """Let the log go on where a creation was killed: only a view that is there needs it."""
+    for name in views.all_begun():
+        try:
+            with views.lock(name):
+                view = views.begun(name)
+                if view is not None:
+                    feeds.remove(view.log, view.feed)
+        except ViewError:  # it is being created
+            continue
+
+
 def _register(view: Definition) -> None:
     """Let the log keep what lies above the view's begin. Raises StartTsOutOfLog."""
-    from tidemill.changelog.files.bounds import begin_of_changes
+    from tidemill.changelog.files.bounds import saved_begin
     from tidemill.changelog.reader import LogReader
 
-    feeds.register(view.log, view.feed, begin_of_changes(LogReader(view.log), view.begin_ts))
+    feeds.register(view.log, view.feed, saved_begin(LogReader(view.log), view.saved_ts))
 
 
 def drop(views: Views, name: str, *, keep_target: bool = False) -> None:
     """Remove a view, and what it delivered unless that is to stay. Raises ViewError, SinkError."""
-    view = views.read(name)
-    with View(views, name):  # raises where it runs
+    begun = views.begun(name)
+    view = begun or views.read(name)
+    with views.lock(name) if begun is not None else View(views, name):  # raises where it runs
         pass
     if not keep_target:
         target = target_of(view.into, name, view.feed, view.shape())
+        if begun is not None:
+            target.create()  # raises where it is not this view's
         target.drop()
         target.close()
     feeds.remove(view.log, view.feed)
@@ -129,6 +147,7 @@ class View:
         self._memory = self.definition.into == MEMORY
         self._lock = self._views.lock(name)
         self._target: Target | None = None
+        self._registration: feeds.Registration | None = None
         self._engine = Engine(
             self._views.state(name),
             self._plan,
@@ -262,8 +281,14 @@ class View:
         self._flush(self.target)  # also where the log is not further than the attempt that failed
         while self.resolved_ts < goal and self.step(goal) is not None:
             pass
-        feeds.update(self.definition.log, self.definition.feed, max(self.resolved_ts, 0))
+        self._tell_log()
         return self.resolved_ts
+
+    def _tell_log(self) -> None:
+        """Let the log go on past what the state has. The view's lock is this process's, so the registration is."""
+        if self._registration is None:
+            self._registration = feeds.registered(self.definition.log, self.definition.feed)
+        self._registration.update(self._engine.saved_ts)
 
     def run(self, stop: threading.Event, *, interval_s: float = INTERVAL_S, until_ts: int | None = None) -> None:
         """Keep the view until `stop` is set, or until it is at `until_ts`. Log and target may be away: it waits for them."""
@@ -285,5 +310,5 @@ class View:
                 log.debug("view %s: %d changes up to %s", self.name, step.changes, describe(step.to_ts))
             if (step is None or step.to_ts - step.from_ts) and self.resolved_ts > kept:
                 kept = self.resolved_ts
-                feeds.update(self.definition.log, self.definition.feed, kept)
+                self._tell_log()
             stop.wait(interval_s)

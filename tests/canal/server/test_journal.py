@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,41 @@ def test_a_full_journal_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     asyncio.run(run())
     assert places(storage) == dict.fromkeys(range(1, 5), 59)
     assert acknowledged(storage) == 58
+
+
+def test_a_client_that_is_forgotten_while_its_file_is_written_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention reads the files alone: one that is left would hold the entries forever."""
+
+    async def work() -> None:
+        storage = LocalStorage(tmp_path)
+        saving, client = Saving(storage, seated(storage), lambda error: None), subscriber(1)
+        saving.save(client)
+        await saving.safe(client.key)
+        moved(client, 20)
+        saving.save(client)
+        await saving.safe(client.key)
+        begun, may_go_on = asyncio.Event(), threading.Event()
+        replace, delete, loop = saving._replace, saving._delete, asyncio.get_running_loop()
+
+        def slow(name: str, data: bytes) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            may_go_on.wait()
+            replace(name, data)
+
+        def at_once(name: str) -> None:
+            delete(name)
+            may_go_on.set()
+
+        monkeypatch.setattr(saving, "_replace", slow)
+        monkeypatch.setattr(saving, "_delete", at_once)
+        writing = asyncio.create_task(saving._settle())
+        await begun.wait()
+        forgetting = asyncio.create_task(saving.forget(client.key))
+        done, _ = await asyncio.wait({forgetting}, timeout=0.2)
+        may_go_on.set()
+        await asyncio.gather(writing, forgetting)
+        assert not done, "it waits for the file"
+        assert [name for name in storage.names("clients/d") if name.endswith(".json")] == []
+        await saving.close()
+
+    asyncio.run(work())

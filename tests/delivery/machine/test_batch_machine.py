@@ -10,12 +10,13 @@ from random import Random
 import pytest
 
 from tests.support.delivery.batch_scenarios import ERRORS, Surroundings, ddl
+from tests.support.delivery.saved import saved
 from tidemill.delivery.machine import actions as A
 from tidemill.delivery.machine import events as E
 from tidemill.delivery.machine.batch_machine import TRANSITIONS, BatchMachine, under_way
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.machine.state import Phase
-from tidemill.delivery.position import Position
+from tidemill.delivery.position import Position, end_of
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats
 from tidemill.errors import TidemillError
 
@@ -73,8 +74,10 @@ class Witness:
                 self.ended.add(attempt.epoch)
                 self.open = False
                 self.acknowledged = False
-            case A.TakeEpoch() | A.EndEpoch():
+            case A.TakeEpoch(plan) | A.EndEpoch(plan):
                 assert not self.open, "what a failed attempt left at the sink is dropped first"
+                assert plan is not None
+                assert plan.begin == self.checkpoint, "a batch begins where the next process would"
             case A.SaveCheckpoint(report):
                 assert report.end.ts <= max(self.newest_resolved, self.checkpoint.ts), "a checkpoint never beyond a resolved ts"
                 assert self.rows_to.covers(report.end)
@@ -145,13 +148,16 @@ class Life:
                 RetryPolicy(total_s=random.choice((0.0, 20.0, 300.0)), lost_attempts=random.choice((1, 3))),
                 now=self.now,
                 sends_bootstraps=self.around.bootstraps > 0,
-                delivered=self.witness.checkpoint,
+                saved=saved(self.witness.checkpoint),
                 target=self.witness.target,
             )
             alive, self.witness.open = True, False
             while alive and machine.phase is Phase.IDLE and batch < BATCHES:
-                planned = under_way(self.witness.checkpoint, self.around.planned, self.around.planned_ranges)
+                planned = under_way(saved(self.witness.checkpoint), self.around.planned, self.around.planned_ranges)
+                self._checks_planned(planned)
                 begin = self.witness.checkpoint
+                if planned is None and not begin.parts and random.random() < 0.3:
+                    begin = self._passes(machine, batch, begin)
                 heads = planned or self._next(heads.joined(begin))
                 if random.random() < 0.1:
                     begin = Position(max(0, begin.ts - 5))  # Spark's checkpoint is older
@@ -162,6 +168,21 @@ class Life:
                 self._nothing_follows(machine)
                 if machine.reached:
                     return
+
+    def _checks_planned(self, found: Position | None) -> None:
+        """Whatever the process before was doing when it died: its batch is delivered, or ends where it would have ended there."""
+        if self.around.planned is not None:
+            end = end_of(self.around.planned[1], self.around.planned_ranges)
+            assert found == end or self.witness.checkpoint.covers(end)
+
+    def _passes(self, machine: BatchMachine, batch: int, begin: Position) -> Position:
+        """An empty interval is passed over."""
+        end = Position(begin.ts + 5)
+        if self.witness.target is not None and end.ts > self.witness.target:
+            return begin
+        machine.passed(A.Report(batch, begin.ts, end.ts, self.around.epoch, 1, TaskStats(-1), ()))
+        self.witness.newest_resolved, self.witness.rows_to = max(self.witness.newest_resolved, end.ts), end
+        return end
 
     def _next(self, heads: Position) -> Position:
         ahead = heads.furthest + self.random.choice((0, 5, 10))

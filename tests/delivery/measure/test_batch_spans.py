@@ -34,7 +34,7 @@ def report(attempts: int = 1) -> A.Report:
 def test_a_batch() -> None:
     made = spans()
     made.answered(A.LearnSchemas(100, 200), 0, 10)  # too short to be seen
-    made.answered(A.TakeEpoch(100, 200), 0, 1 * MS)
+    made.answered(A.TakeEpoch(None), 0, 1 * MS)
     made.answered(A.CheckTopics(), 1 * MS, 2 * MS)  # never has one
     made.answered(A.PlanRows(ATTEMPT), 2 * MS, 3 * MS)
     made.tasks([dataclasses.replace(STATS, began_ns=5 * MS)])
@@ -78,12 +78,12 @@ def test_a_task_is_within_its_job_whatever_its_workers_clock_says() -> None:
 
 def test_a_batch_that_is_tried_again_has_all_attempts_and_pauses() -> None:
     made, away = spans(), SinkUnavailable("kafka://k/ is away")
-    made.answered(A.TakeEpoch(100, 200), 0, MS)
+    made.answered(A.TakeEpoch(None), 0, MS)
     made.tasks([STATS, TaskFailure(1, "TM:ErrSinkUnavailable", "away", True)])
     made.answered(A.RunJob((item(0), item(1))), MS, 2 * MS)
     made.answered(A.CheckTopics(), 2 * MS, 3 * MS, away)  # what fails is told, whatever it is
     made.answered(A.Wait(1.0), 3 * MS, 1003 * MS)
-    made.answered(A.TakeEpoch(100, 200), 1003 * MS, 1004 * MS)
+    made.answered(A.TakeEpoch(None), 1003 * MS, 1004 * MS)
     root = made.failed(away, 1005 * MS)
     assert outline(root) == "batch(fence, job(task(route, encode, flush), task), CheckTopics, pause, fence)"
     assert (root.attributes["tidemill.attempts"], root.error, root.message) == (2, away.code, "kafka://k/ is away")

@@ -64,7 +64,7 @@ def test_timings_are_counted_and_told() -> None:
     timings = TracedTimings("feed", tracer)
     timings.answered(A.Wait(1.0), 1.0)  # outside a batch there is nothing to tell
     timings.begun(0, Position(1), Position(2))
-    timings.answered(A.TakeEpoch(1, 2), 0.5)
+    timings.answered(A.TakeEpoch(None), 0.5)
     timings.tasks([TaskStats(0, route_ns=10**9)])
     timings.answered(A.RunJob(()), 2.0)
     timings.delivered(A.Report(0, 1, 2, 1, 1, TaskStats(-1, rows=7), ()), 3.0)
@@ -78,7 +78,7 @@ def test_timings_are_counted_and_told() -> None:
     assert fence.ended_ns <= job.ended_ns <= delivered.ended_ns
     assert (failed.error, failed.attributes["tidemill.batch"]) == (SinkUnavailable.code, 1)
     plain = Timings()
-    plain.answered(A.TakeEpoch(1, 2), 0.5)
+    plain.answered(A.TakeEpoch(None), 0.5)
     plain.tasks([TaskStats(0, route_ns=10**9)])
     plain.answered(A.RunJob(()), 2.0)
     plain.delivered(A.Report(0, 1, 2, 1, 1, TaskStats(-1, rows=7), ()), 3.0)

@@ -10,6 +10,7 @@ import pytest
 from tests.support.changelog.logs import START
 from tests.support.delivery.deliveries import settings
 from tests.support.delivery.feeds import World
+from tests.support.delivery.saved import plan
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.epoch_fence import Fence
@@ -36,7 +37,7 @@ class Collecting:
 
     def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
         self.chunks += 1
-        self.fence.advance(1, 2)
+        self.fence.advance(plan(1, 2))
 
     def flush(self) -> int:
         raise AssertionError("a task that is over does not flush")
@@ -53,7 +54,7 @@ def test_a_task_stops_at_the_chunk_after_its_epoch_is_over(tmp_path: Path, monke
     pack = packs.pack(load_history(reader).snapshot(START))
     intervals = tuple(reader.chain(0, START, world.end))
     fence = Fence.at(tmp_path)
-    epoch = fence.advance(START, world.end)
+    epoch = fence.advance(plan(START, world.end))
     sink = Collecting(fence)
     monkeypatch.setattr(run, "open_task_sink", lambda uri: sink)
     monkeypatch.setattr(run.Chunker.__init__, "__defaults__", (50, 1 << 20))

@@ -12,6 +12,7 @@ import pytest
 from tests.support.changelog.logs import START
 from tests.support.delivery.deliveries import settings
 from tests.support.delivery.feeds import World, expected
+from tests.support.delivery.saved import plan
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.epoch_fence import Fence
@@ -64,7 +65,7 @@ def whole_item(folder: Path, world: World, affinity: str, mode: str, toml: str) 
         inputs.append(PartitionInput(partition, intervals, (1,) * len(intervals), unit=0))
     fence = Fence.at(folder)
     (item,) = work_items(
-        inputs, 1, feed="f", batch=1, epoch=fence.advance(START, world.end), from_ts=START, to_ts=world.end, pack=pack, sink="x",
+        inputs, 1, feed="f", batch=1, epoch=fence.advance(plan(START, world.end)), from_ts=START, to_ts=world.end, pack=pack, sink="x",
         fence=fence.place, targets=TARGETS,
     )  # fmt: skip
     return item

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tests.support.delivery.runs import await_that
+from tests.support.delivery.saved import plan
 from tests.support.servers.certificates import Authority
 from tests.support.servers.etcds import Etcd
 from tidemill.capture.tikv.client.tls import Security
@@ -248,7 +249,7 @@ def test_a_deposed_server_moves_no_checkpoint_and_takes_no_fence(tmp_path: Path)
 
     late: tuple[Callable[[], object], ...] = (
         lambda: driver.save_checkpoint(300),  # a batch that ends late
-        lambda: fence.advance(200, 300),  # the next one
+        lambda: fence.advance(plan(200, 300)),  # the next one
         lambda: Fence(LocalStorage(log), "fences/f.json", term=1).take(),  # a changefeed that begins late
         lambda: old.overwrite(feed, 300),  # what a person asked for
         lambda: old.create(settings("f")),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from tests.support.delivery.saved import saved
 from tests.support.simulation.scenarios import Block
 from tidemill.delivery.machine import actions as A
 from tidemill.delivery.machine import events as E
@@ -16,7 +17,7 @@ from tidemill.delivery.machine.batch_machine import BatchMachine, under_way
 from tidemill.delivery.machine.failures import ExecutorLost, JobLost
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.machine.state import Phase
-from tidemill.delivery.position import Position, Ranges
+from tidemill.delivery.position import Plan, Position, Ranges, SavedPosition
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.errors import (
     DiskLow,
@@ -90,11 +91,11 @@ class Surroundings:
     planned_ranges: Ranges = ()
     other_driver: bool = False
 
-    def advance(self, from_ts: int, to_ts: int, ranges: Ranges) -> int:
+    def advance(self, plan: Plan | None) -> int:
         if self.other_driver:
             raise ERRORS["fenced"]
         self.epoch += 1
-        self.planned, self.planned_ranges = (from_ts, to_ts), ranges
+        self.planned, self.planned_ranges = ((plan.from_ts, plan.to_ts), plan.ranges) if plan is not None else (None, ())
         return self.epoch
 
     def answer(self, request: A.Request, now: float) -> Iterator[E.Event]:
@@ -104,8 +105,8 @@ class Surroundings:
                 yield E.SchemasLearned(tuple(ts for ts in self.barriers if from_ts < ts <= to_ts))
             case A.ListBootstraps():
                 yield E.BootstrapsListed(tuple(("t", b"k", b"v", (0,)) for _ in range(self.bootstraps)))
-            case A.TakeEpoch(from_ts, to_ts, ranges):
-                yield E.EpochTaken(self.advance(from_ts, to_ts, ranges))
+            case A.TakeEpoch(plan):
+                yield E.EpochTaken(self.advance(plan))
             case A.SendBootstraps():
                 yield E.BootstrapsSent()
             case A.CheckTopics():
@@ -132,10 +133,10 @@ class Surroundings:
                 yield E.AttemptFinished()
             case A.AnnounceDdls():
                 yield E.DdlsAnnounced()
-            case A.SaveCheckpoint():
-                yield E.CheckpointSaved()
-            case A.EndEpoch(from_ts, to_ts, ranges):
-                self.advance(from_ts, to_ts, ranges)
+            case A.SaveCheckpoint(report):
+                yield E.CheckpointSaved(saved(report.end))
+            case A.EndEpoch(plan):
+                self.advance(plan)
                 yield E.EpochEnded()
             case A.Wait():
                 yield E.Waited()
@@ -145,8 +146,8 @@ def shown(action: A.Action) -> str:
     """An action as scenario files have it."""
     name = request_name(type(action))
     match action:
-        case A.TakeEpoch(from_ts, to_ts, ranges) | A.EndEpoch(from_ts, to_ts, ranges):
-            return f"{name} for {interval(from_ts, to_ts, ranges)}"
+        case A.TakeEpoch(plan) | A.EndEpoch(plan):
+            return f"{name} for {interval(plan.from_ts, plan.to_ts, plan.ranges)}" if plan is not None else name
         case A.LearnSchemas(_, to_ts):
             return f"{name} up to {to_ts}"
         case A.ListBootstraps(ts):
@@ -189,7 +190,7 @@ class Scripted:
 
     around: Surroundings = field(default_factory=Surroundings)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
-    checkpoint: Position | None = None
+    checkpoint: SavedPosition | None = None
     target: int | None = None
     now: float = 0.0
     out: list[str] = field(default_factory=list)
@@ -206,7 +207,7 @@ class Scripted:
 
     def _new_machine(self) -> BatchMachine:
         sends = self.around.bootstraps > 0
-        return BatchMachine("f", self.policy, now=self.now, sends_bootstraps=sends, delivered=self.checkpoint, target=self.target)
+        return BatchMachine("f", self.policy, now=self.now, sends_bootstraps=sends, saved=self.checkpoint, target=self.target)
 
     def run(self, block: Block) -> list[str]:
         """What a block's commands print."""
@@ -259,12 +260,18 @@ class Scripted:
     def do_clock(self, text: str) -> None:
         self.now += float(text)
 
+    def do_pass(self, text: str) -> None:
+        """`pass 1 from 10 to 20`: an empty interval is passed over between two batches."""
+        found = re.fullmatch(r"(\d+) from (\d+) to (\d+)", text)
+        assert found is not None, text
+        self.machine.passed(A.Report(int(found[1]), int(found[2]), int(found[3]), self.around.epoch, 1, TaskStats(-1), ()))
+
     # commands that do something
 
     def do_start(self, text: str) -> None:
         """A process begins: `start 10 target 50 bootstraps 2`; `start` without a checkpoint is a replay."""
         words = text.split()
-        self.checkpoint = Position(int(words.pop(0))) if words and words[0].isdecimal() else None
+        self.checkpoint = SavedPosition(int(words.pop(0))) if words and words[0].isdecimal() else None
         options = dict(zip(words[::2], words[1::2], strict=True))
         self.target = int(options["target"]) if "target" in options else None
         self.around.bootstraps = int(options.get("bootstraps", "0"))
@@ -320,7 +327,7 @@ class Scripted:
         except TidemillError as error:
             return [*stop, self._failed(error)]
         if isinstance(request, A.SaveCheckpoint):
-            self.checkpoint = request.report.end
+            self.checkpoint = saved(request.report.end)
         return [*stop, *self._as_told(answers)]
 
     def _failed(self, error: TidemillError) -> E.Failed:

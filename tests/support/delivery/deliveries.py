@@ -10,6 +10,7 @@ from datetime import UTC
 from pathlib import Path
 
 from tests.support.changelog.logs import START
+from tests.support.delivery.saved import saved, saving
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config
@@ -74,4 +75,4 @@ def deliver_all(
     clock = clock_of(log, begin, target_ts=target_ts, by_table=by_table)
     with ExitStack() as stack:
         heads = heads_of(stack, LogReader(log), clock, driver.stop)
-        return deliver(driver, clock, heads, begin, target_ts=target_ts, save=save, on_pass=save)
+        return deliver(driver, clock, heads, saved(begin), target_ts=target_ts, save=saving(save))

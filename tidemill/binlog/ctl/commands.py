@@ -15,6 +15,7 @@ from tidemill.binlog.nodes import Node, NodeKind, NodeState
 from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
+from tidemill.changelog.storage import durable
 from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
 from tidemill.extras import extra
 
@@ -122,8 +123,7 @@ class Control:
 
     async def _generate_meta(self, query: Query) -> None:
         ts = await self._pd.tso()
-        query.data_dir.mkdir(parents=True, exist_ok=True)
-        (query.data_dir / SAVEPOINT).write_text(f"commitTS = {ts}\n", encoding="utf-8")
+        durable.write(query.data_dir / SAVEPOINT, f"commitTS = {ts}\n".encode())
         moment = {}
         if query.time_zone:
             try:

@@ -30,6 +30,7 @@ from tidemill.binlog.registry.heartbeat import Entry as RegistryEntry
 from tidemill.capture.lifecycle import in_thread
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security, security_of
+from tidemill.changelog.storage.durable import make_folder
 from tidemill.errors import TidemillError, UpstreamUnavailable
 from tidemill.metrics.samples import Sample, counter, gauge
 from tidemill.wire import pump_pb2
@@ -94,7 +95,7 @@ class Drainer(Generic[E]):
     async def run(self) -> None:
         """Run to the end. Raises TidemillError, OSError."""
         settings = self._settings
-        Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
+        make_folder(settings.data_dir)
         addresses = settings.pd_urls.split(",")
         try:
             self._pd = await PdClient.connect(addresses, security=_security(settings, addresses))

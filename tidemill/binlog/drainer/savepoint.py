@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemill.changelog.storage import durable
 from tidemill.errors import ConfigError
 
 NAME = "savepoint"
@@ -25,7 +25,7 @@ class Savepoint:
     """The file in a data folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._path = folder, folder / NAME
+        self._path = folder / NAME
 
     def load(self) -> Position | None:
         """Return the position; None where there is none. Raises ConfigError for a file that cannot be read.
@@ -57,17 +57,7 @@ class Savepoint:
             f"consistent = {'true' if position.consistent else 'false'}\n"
             f"commitTS = {position.commit_ts}\nschema-version = {position.schema_version}\n"
         )
-        temporary = self._path.with_suffix(".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        durable.put(str(self._path), text.encode())
 
     def close(self) -> None:
         """Nothing is open."""

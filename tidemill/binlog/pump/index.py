@@ -29,6 +29,7 @@ from tidemill.binlog.indexkeys import (
 from tidemill.binlog.messages import BinlogType
 from tidemill.binlog.order import Stored
 from tidemill.binlog.pump.faults import PumpCorrupt, PumpFailed
+from tidemill.changelog.storage.durable import make_folder
 from tidemill.extras import extra
 
 with extra("binlog"):
@@ -48,7 +49,7 @@ class Index:
 
     def __init__(self, folder: Path) -> None:
         """Open the index, or make it. One that cannot be opened is made again. Raises PumpFailed."""
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         try:
             self._db = plyvel.DB(str(folder), create_if_missing=True, bloom_filter_bits=10)
         except plyvel.Error as error:

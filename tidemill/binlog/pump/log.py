@@ -19,6 +19,7 @@ from tidemill.binlog.indexkeys import Pointer
 from tidemill.binlog.messages import read_head
 from tidemill.binlog.pump.faults import PumpCorrupt, PumpFailed
 from tidemill.binlog.valuelog import END, HEAD, Record, Skipped, end_of, finish, record_at, scan
+from tidemill.changelog.storage.durable import make_folder, sync_folder
 from tidemill.errors import MalformedMessage
 
 FILE_BYTES = 500 << 20
@@ -44,7 +45,7 @@ class ValueLog:
     def __init__(self, folder: Path, *, sync: bool = True, file_bytes: int = FILE_BYTES) -> None:
         """Open a folder, or make it. Raises OSError."""
         self.folder, self._sync, self._file_bytes = folder, sync, file_bytes
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.skipped: list[str] = []
         """What was found that is not a record, for people."""
         numbers = self.files()
@@ -87,20 +88,13 @@ class ValueLog:
         """Begin a file, and make sure that its name stays."""
         descriptor = os.open(_path(self.folder, number), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            self._sync_folder()
+            sync_folder(str(self.folder))
         except OSError:
             os.close(descriptor)
             raise
         self._close_file()
         self._descriptor, self._max_ts, self._finished = descriptor, 0, False
         self.end = Pointer(number, 0)
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def _close_file(self) -> None:
         if self._descriptor >= 0:

@@ -38,6 +38,8 @@ from tidemill.binlog.registry.heartbeat import Entry
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.region_calls import RegionCalls
 from tidemill.capture.tikv.client.tls import Security, security_of
+from tidemill.changelog.storage import durable
+from tidemill.changelog.storage.durable import make_folder
 from tidemill.errors import TidemillError, UpstreamError, cannot_listen
 from tidemill.metrics.samples import Sample
 
@@ -176,7 +178,7 @@ class Pump:
             self.cluster_id = self._pd.cluster_id
             self._pd.retry_s = RETRY_S
             self._registry = Registry(self._pd, RETRY_S)
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             self.node_id = self._own_id()
             self.store = Store(
                 self.folder, sync=settings.sync_log, chan_cap=settings.kv_chan_cap, slow_s=settings.slow_write_threshold, moved=self._wake
@@ -235,11 +237,14 @@ class Pump:
         if self.node_id:
             return self.node_id
         try:
-            return kept.read_text(encoding="utf-8").strip()
+            before = kept.read_text(encoding="utf-8").strip("\0 \n")
         except FileNotFoundError:
-            chosen = f"{os.uname().nodename}:{self._settings.advertise_addr.rpartition(':')[2]}"
-            kept.write_text(chosen, encoding="utf-8")
-            return chosen
+            before = ""
+        if before:
+            return before
+        chosen = f"{os.uname().nodename}:{self._settings.advertise_addr.rpartition(':')[2]}"
+        durable.write(kept, chosen.encode())
+        return chosen
 
     async def _join(self) -> None:
         """Become online; before that, at the first start, the Drainers have to know. Raises UpstreamError, DrainerSilent."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tidemill import statefile
 from tidemill.canal.conversation.subscriber import Key, Record
-from tidemill.changelog.storage.open import make_folder
+from tidemill.changelog.storage.durable import make_folder
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.errors import LogCorrupt
 
@@ -90,7 +90,7 @@ class Journal:
     def _append(self, data: bytes) -> None:
         with self._held(), storage_errors(self._path, writing=True):
             if self._handle < 0:
-                make_folder(str(Path(self._path).parent), sync=True)
+                make_folder(Path(self._path).parent)
                 self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 self._size = os.lseek(self._handle, 0, os.SEEK_END)
                 sync_folder(str(Path(self._path).parent))

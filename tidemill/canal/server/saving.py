@@ -204,11 +204,12 @@ class Saving:
         kept = self._kept.get(key)
         if kept is not None and kept.task is not None:
             await self.safe(key)
-        self._kept.pop(key, None)
-        self._changed.pop(key, None)
-        if self._journal is not None:
-            await self._journal.append(line_of(key, None))
-        await asyncio.get_running_loop().run_in_executor(self._pool, self._delete, file_of(key))
+        async with self._settling_now:  # a file that is being written meanwhile would come behind its removal, and hold the entries
+            self._kept.pop(key, None)
+            self._changed.pop(key, None)
+            if self._journal is not None:
+                await self._journal.append(line_of(key, None))
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._delete, file_of(key))
 
     async def close(self) -> None:
         """Write what is left, as far as the storage takes it at once."""

@@ -7,15 +7,20 @@ short lock. On an object store each client's file is written by compare-and-swap
 from __future__ import annotations
 
 import json
+import os
+import socket
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from tidemill import statefile
 from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.flock import FolderLock
-from tidemill.errors import ConfigError, LogFenced, redact
+from tidemill.changelog.storage.state_file import StateFile
+from tidemill.errors import ConfigError, LogCorrupt, LogFenced, redact
 
 OWNER = "clients/owner.json"
+SEAT_FILE = statefile.Kind(LogCorrupt, "Restore it from a copy. If there is none: end all servers of this store, remove it, and start one.")
 
 
 def check_turns(storage: Storage) -> None:
@@ -35,53 +40,37 @@ class Seat:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._lock = FolderLock(storage.path("clients/seat")) if storage.local else None
+        self._lock = FolderLock(storage.path("clients/seat")) if storage.local else nullcontext()
+        self._file = StateFile(storage, OWNER, lock=self._lock)
+        self._server = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"  # two that take it at once write different files
         self.epoch = 0
 
     def take(self) -> int:
         """Take the seat: the one who had it cannot write any more. Returns the epoch. Raises the storage's errors."""
-        if self._lock is not None:
-            with self._lock:
-                self.epoch = self._found() + 1
-                self._storage.replace(OWNER, self._written())
-            return self.epoch
-        if not self._storage.can_swap:
-            self.epoch = self._found() + 1
-            self._storage.replace(OWNER, self._written())
-            return self.epoch
-        while True:
-            before = self._storage.versioned(OWNER)
-            self.epoch = self._epoch_of(before[0] if before is not None else None) + 1
-            if self._storage.swap(OWNER, before[1] if before is not None else None, self._written()) is not None:
-                return self.epoch
+
+        def taken(found: bytes | None) -> bytes:
+            self.epoch = self._epoch_of(found) + 1
+            return (json.dumps({"epoch": self.epoch, "server": self._server}) + "\n").encode()
+
+        self._file.change(taken)
+        return self.epoch
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """While places are written. Raises LogFenced if another server has the seat."""
-        if self._lock is None:
-            self.check()
-            yield
-            return
         with self._lock:
             self.check()
             yield
 
     def check(self) -> None:
         """Raises LogFenced if another server has the seat."""
-        found = self._found()
+        found = self._epoch_of(self._file.read())
         if found != self.epoch:
             raise LogFenced(
                 f"another server serves the store {redact(self._storage.location)} (epoch {found}, this one has {self.epoch})",
                 hint="One server serves a store at a time. End one of them, or let them take turns with --zookeeper.",
             )
 
-    def _written(self) -> bytes:
-        return (json.dumps({"epoch": self.epoch}) + "\n").encode()
-
-    def _found(self) -> int:
-        return self._epoch_of(self._storage.read(OWNER))
-
     def _epoch_of(self, data: bytes | None) -> int:
-        if data is None:
-            return 0
-        return statefile.read(data, self._storage.path(OWNER)).integer("epoch")
+        found = statefile.whole(data, self._file.place, SEAT_FILE)
+        return 0 if found is None else found.integer("epoch")

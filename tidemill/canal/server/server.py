@@ -24,10 +24,10 @@ from tidemill.canal.server.reading import EntrySource, Reading
 from tidemill.canal.server.saving import CLIENTS, Saving, file_of, load, settle
 from tidemill.canal.server.seat import Seat, check_turns
 from tidemill.canal.server.settings import ServerSettings, Tls
-from tidemill.changelog.storage import durable
 from tidemill.changelog.storage.base import Storage, Token
 from tidemill.changelog.storage.flock import FolderLock
-from tidemill.errors import ConfigError, DiskLow, FolderHeld, LogFenced, LogLocked, LogRefused, LogUnavailable, redact
+from tidemill.changelog.storage.status_file import StatusFile
+from tidemill.errors import ConfigError, FolderHeld, LogFenced, LogLocked, redact
 from tidemill.metrics.http import PageServer
 from tidemill.metrics.pages import json_page
 from tidemill.metrics.samples import metrics_page
@@ -170,15 +170,9 @@ class CanalServer:
 
     async def _report(self, office: Office, file: Path) -> None:
         """Keep the status in a file, which may be lost."""
-        told = False
+        kept = StatusFile(file, "the server")
         while True:
-            try:
-                await asyncio.to_thread(durable.write_json, file, status(office), sync=False)
-                told = False
-            except (LogUnavailable, LogRefused, DiskLow) as error:
-                if not told:
-                    _log.warning("the status cannot be written: %s", error)
-                told = True
+            await asyncio.to_thread(lambda: kept.write(status(office)))
             await asyncio.sleep(STATUS_EVERY_S)
 
     def _fenced(self, error: LogFenced) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tidemill.changelog import initial_load
 from tidemill.changelog.reader import LogReader
+from tidemill.tso import SavedTs
 
 
 def before_tables(ts: int, *, created: bool) -> int:
@@ -50,3 +51,8 @@ def begin_of_changes(reader: LogReader, ts: int) -> int:
     start_ts = reader.identity.start_ts
     is_instant = before_tables(start_ts, created=True) <= ts < start_ts
     return start_ts if is_instant and holds_tables(reader, start_ts) else ts
+
+
+def saved_begin(reader: LogReader, saved_ts: SavedTs) -> SavedTs:
+    """As `begin_of_changes`, of a checkpoint: what the log has to keep for it."""
+    return SavedTs(begin_of_changes(reader, saved_ts))

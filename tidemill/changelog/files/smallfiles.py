@@ -13,7 +13,8 @@ from tidemill.changelog import log_format
 from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import parse_head, read_identity, read_synced
-from tidemill.changelog.storage.open import Storage, Token
+from tidemill.changelog.storage.base import Storage, Token
+from tidemill.changelog.storage.state_file import StateFile
 from tidemill.errors import LogError, redact
 
 WRITER_EPOCH = "writer_epoch"
@@ -74,7 +75,8 @@ class IdentityFile:
 
     def __init__(self, storage: Storage, ownership: Ownership) -> None:
         self._storage, self._ownership = storage, ownership
-        self._token: Token | None = None
+        self._file = StateFile(storage, log_format.IDENTITY, held=True)
+        self._written: bytes | None = None
 
     def read(self) -> LogIdentity:
         """Return log.json."""
@@ -84,38 +86,39 @@ class IdentityFile:
         """Take log.json: nobody else can write it from now on."""
         if not self._storage.can_swap:
             return
-        while True:
-            found = self._storage.versioned(log_format.IDENTITY)
+
+        def taken(found: bytes | None) -> bytes:
             if found is None:
                 raise LogError(f"{redact(self._storage.location)} is not a change log any more: it has no {log_format.IDENTITY}")
-            identity = LogIdentity.from_json(found[0], redact(self._storage.path(log_format.IDENTITY)))
+            identity = LogIdentity.from_json(found, redact(self._file.place))
             self._ownership.check(log_format.SCHEMA)
-            self._token = self._storage.swap(log_format.IDENTITY, found[1], self._signed(identity).to_json().encode())
-            if self._token is not None:
-                return
+            return self._signed(identity).to_json().encode()
+
+        self._written = self._file.change(taken)
 
     def write(self, identity: LogIdentity) -> LogIdentity:
-        """Write log.json. Return its content then. Raises LogFenced."""
+        """Write log.json. Return its content then. Raises LogFenced; LogError if somebody else has written it."""
         if not self._storage.can_swap:
             with self._ownership.publishing(log_format.SCHEMA):
                 self._storage.replace(log_format.IDENTITY, identity.to_json().encode())
             return identity
         signed = self._signed(identity)
-        while (token := self._storage.swap(log_format.IDENTITY, self._token, signed.to_json().encode())) is None:
-            self._own_version()
-        self._token = token
+
+        def written(found: bytes | None) -> bytes:
+            if found != self._written:
+                self._check_own(found)
+            return signed.to_json().encode()
+
+        self._written = self._file.change(written)
         return signed
 
-    def _own_version(self) -> None:
-        """Continue from the version that is there: an earlier request of this writer succeeded after it seemed to have failed. Raises
-        LogFenced; LogError if the version is somebody else's."""
-        found = self._storage.versioned(log_format.IDENTITY)
+    def _check_own(self, found: bytes | None) -> None:
+        """An earlier request of this writer may have succeeded after it seemed to have failed. Raises LogFenced, LogError if the version is
+        somebody else's."""
         self._ownership.check(log_format.SCHEMA)
-        name = redact(self._storage.path(log_format.IDENTITY))
-        mine = self._ownership.epoch(log_format.SCHEMA)
-        if found is None or found[1] == self._token or LogIdentity.from_json(found[0], name).extra.get(WRITER_EPOCH) != mine:
+        name, mine = redact(self._file.place), self._ownership.epoch(log_format.SCHEMA)
+        if found is None or LogIdentity.from_json(found, name).extra.get(WRITER_EPOCH) != mine:
             raise LogError(f"{name} was changed by somebody else", hint="Start the writer again.")
-        self._token = found[1]
 
     def _signed(self, identity: LogIdentity) -> LogIdentity:
         return replace(identity, extra={**identity.extra, WRITER_EPOCH: self._ownership.epoch(log_format.SCHEMA)})

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidemill import statefile
-from tidemill.changelog.storage.open import make_folder
+from tidemill.changelog.storage.durable import make_folder
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.errors import FolderHeld, LogCorrupt
 
@@ -114,7 +114,7 @@ class FolderLock:
         try:
             return os.open(self.path, flags, 0o644)
         except FileNotFoundError:
-            make_folder(str(Path(self.path).parent), sync=False)
+            make_folder(Path(self.path).parent)
             return os.open(self.path, flags, 0o644)
 
 

@@ -7,7 +7,6 @@ operating system and of pyarrow are converted to Tidemill's, see `outcomes`.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import tempfile
@@ -20,9 +19,11 @@ import pyarrow as pa
 import pyarrow.fs
 
 from tidemill.changelog.files.arrowfile import ArrowFile, Known
+from tidemill.changelog.storage import durable as files
 from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Draft, Entry, Storage, Token, temporary_name
 from tidemill.changelog.storage.conditional import Objects, swap, tried
+from tidemill.changelog.storage.durable import forget, make_folder, sync_folder
 from tidemill.changelog.storage.mounts import is_remote
 from tidemill.changelog.storage.outcomes import Outcome, broken, gone, outcome_of, storage_errors
 from tidemill.errors import LogError, LogUnavailable, redact
@@ -162,38 +163,7 @@ class LocalStorage(Storage):
             return None
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        path, folder = self.path(name), name.rpartition("/")[0]
-        temporary = self.path(f"{folder}/{temporary_name()}" if folder else temporary_name())
-        try:
-            with storage_errors(path, writing=True):
-                self._write(temporary, data, sync=durable and self._sync)
-                try:
-                    os.replace(temporary, path)  # noqa: PTH105 – heads are written often, pathlib doubles the price
-                except FileNotFoundError:  # a writer that opened the log just now took it for what a dead one left
-                    self._write(temporary, data, sync=durable and self._sync)
-                    os.replace(temporary, path)  # noqa: PTH105
-        except BaseException:
-            _forget(temporary)
-            raise
-        if durable:
-            self.settle(folder)
-
-    def _write(self, path: str, data: bytes, *, sync: bool) -> None:
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-            try:
-                if os.write(handle, data) != len(data):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-                if sync:
-                    os.fsync(handle)
-            finally:
-                os.close(handle)
-        except FileNotFoundError:
-            folder = str(Path(path).parent)
-            if Path(folder).is_dir():
-                raise
-            make_folder(folder, sync=self._sync)
-            self._write(path, data, sync=sync)
+        files.replace(self.path(name), data, sync=durable and self._sync)
 
     def draft(self, folder: str) -> Draft:
         return _LocalDraft(self.path(folder), sync=self._sync)
@@ -202,7 +172,7 @@ class LocalStorage(Storage):
         if self._sync:
             path = self.path(folder) if folder else self.location
             with storage_errors(path, writing=True):
-                _sync_folder(path)
+                sync_folder(path)
 
     def sync(self, name: str) -> None:
         if not self._sync:
@@ -254,31 +224,6 @@ def _content(path: str) -> bytes:
         os.close(handle)
 
 
-def _forget(temporary: str) -> None:
-    """Remove a file that nobody will read. If that fails too, the next owner of the folder removes it."""
-    with contextlib.suppress(OSError):
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _sync_folder(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def make_folder(path: str, *, sync: bool) -> None:
-    """Create a folder and its parents, durably."""
-    target = Path(path)
-    if target.is_dir():
-        return
-    make_folder(str(target.parent), sync=sync)
-    target.mkdir(exist_ok=True)
-    if sync:
-        _sync_folder(str(target.parent))
-
-
 class _LocalDraft(Draft):
     def __init__(self, folder: str, *, sync: bool) -> None:
         self._folder, self._sync = folder, sync
@@ -319,7 +264,7 @@ class _LocalDraft(Draft):
         with contextlib.suppress(OSError):
             self.sink.close()
         if not self._published:
-            _forget(self._path)
+            forget(self._path)
 
 
 # ---- any file system of pyarrow ------------------------------------------------------------------------------------

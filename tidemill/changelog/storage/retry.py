@@ -1,7 +1,8 @@
 """Waits for storage that is away: repeats a failed request, with pauses of 1 s to 30 s, without limit.
 
 An outage is logged when it begins, once a minute while it lasts, and when it ends: as soon as one waiting request succeeds. If another
-fails after that, it is a new outage. Only LogUnavailable is waited for. A request must be safe to repeat: it may have been done already.
+fails after that, it is a new outage. LogUnavailable is waited for, and a full disk where the caller wants that. A request must be safe to
+repeat: it may have been done already.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from tidemill.errors import LogUnavailable, redact
+from tidemill.errors import LogUnavailable, TidemillError, redact
 
 FIRST_S, LONGEST_S = 1.0, 30.0
 TELL_EVERY_S = 60.0
@@ -32,7 +33,7 @@ class Outage:
     """An outage of the storage."""
 
     since: float  # Unix seconds
-    error: LogUnavailable
+    error: TidemillError
 
     def as_dict(self) -> dict[str, Any]:
         """Return the outage as status files have it."""
@@ -50,9 +51,15 @@ class StorageRetry:
     event loop."""
 
     def __init__(
-        self, ended: threading.Event | None = None, *, clock: Callable[[], float] = time.monotonic, tell: Callable[..., None] = _log.warning
+        self,
+        ended: threading.Event | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[..., None] = _log.warning,
+        waits_for: tuple[type[TidemillError], ...] = (LogUnavailable,),
     ) -> None:
-        """`ended`: once it is set, nothing waits any more."""
+        """`ended`: once it is set, nothing waits any more. `waits_for`: the errors that pass by themselves."""
+        self._waits_for = waits_for
         self._ended = ended or threading.Event()
         self._clock, self._tell = clock, tell
         self._lock = threading.Lock()
@@ -82,7 +89,7 @@ class StorageRetry:
             while True:
                 try:
                     result = work()
-                except LogUnavailable as error:
+                except self._waits_for as error:
                     if self._ended.wait(wait.pause(error)):
                         raise
                 else:
@@ -98,7 +105,7 @@ class StorageRetry:
             while True:
                 try:
                     result = await work()
-                except LogUnavailable as error:
+                except self._waits_for as error:
                     if self._ended.is_set():
                         raise
                     await asyncio.sleep(wait.pause(error))
@@ -114,7 +121,7 @@ class StorageRetry:
 
     # ---- called by `_Wait`
 
-    def begun(self, error: LogUnavailable, *, first: bool) -> None:
+    def begun(self, error: TidemillError, *, first: bool) -> None:
         """Note that a request waits because of this error."""
         with self._lock:
             self._waiting += first
@@ -152,7 +159,7 @@ class _Wait:
         self._failures = 0
         self._waits = False
 
-    def pause(self, error: LogUnavailable) -> float:
+    def pause(self, error: TidemillError) -> float:
         """Return the seconds until the next attempt. Raises the error if there is none."""
         self._failures += 1
         pause = pause_after(self._failures)

@@ -279,7 +279,7 @@ def trim(
 def forget(log: Location, changefeed: Annotated[str, typer.Argument(metavar="CHANGEFEED", help="Its id, see `log show`.")]) -> None:
     """Remove a changefeed from a log, so that the log no longer keeps data for it. The changefeed may be unable to go on afterwards.
 
-    Stop the changefeed first: a running one registers again."""
+    Stop the changefeed first: the log does not wait for one that runs either, until it starts again."""
     reader = LogReader(log)
     known = reader.feeds()
     if changefeed not in known:

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 
 from tidemill.delivery.machine.events import BootstrapMessage
-from tidemill.delivery.position import Position, Ranges, end_of
+from tidemill.delivery.position import Plan, Position, Ranges, end_of
 from tidemill.delivery.work_item import TaskStats, WorkItem
 from tidemill.errors import TidemillError
 from tidemill.tidb.schema.events import DdlEvent
@@ -66,11 +66,9 @@ class ListBootstraps:
 
 @dataclass(frozen=True, slots=True)
 class TakeEpoch:
-    """Begin the next epoch, durably, for an attempt over this interval → EpochTaken."""
+    """Begin the next epoch, durably, for an attempt at a batch → EpochTaken. None: no checkpoint is kept."""
 
-    from_ts: int
-    to_ts: int
-    ranges: Ranges = ()
+    plan: Plan | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ class AnnounceDdls:
 
 @dataclass(frozen=True, slots=True)
 class SaveCheckpoint:
-    """Make the end of the batch durable → CheckpointSaved."""
+    """Make the end of a batch, or of passed intervals, durable → CheckpointSaved."""
 
     report: Report
 
@@ -159,9 +157,7 @@ class SaveCheckpoint:
 class EndEpoch:
     """Begin the next epoch, durably, so that what is left of a failed attempt stops now → EpochEnded."""
 
-    from_ts: int
-    to_ts: int
-    ranges: Ranges = ()
+    plan: Plan | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ list. What is in brackets is left out where there is nothing to do.
 
     phase                  the driver is asked to                           once
     IDLE                   nothing: between two batches
+    KEEPING                [make empty intervals that were passed over durable: a batch begins at a durable position]
     LEARNING               learn the schemas up to the end of the batch     a batch
     LISTING_BOOTSTRAPS     [list the messages ahead of the first rows]      a process
     BOOTSTRAP_EPOCH        [take an epoch for them]                         a process
@@ -45,7 +46,7 @@ from tidemill.delivery.machine import events as E
 from tidemill.delivery.machine.failures import REACTIONS, Kind, Reaction, Stopped, Then, error_of, kind_of
 from tidemill.delivery.machine.retry import Pauses, RetryPolicy
 from tidemill.delivery.machine.state import Batch, Phase
-from tidemill.delivery.position import Position, Ranges, end_of, ranges_of
+from tidemill.delivery.position import Plan, Position, Ranges, SavedPosition, end_of, ranges_of
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem, total
 from tidemill.errors import BatchFailed, TidemillError, made
 
@@ -65,13 +66,17 @@ class BatchMachine:
         *,
         now: float,
         sends_bootstraps: bool = False,
-        delivered: Position | None = None,
+        saved: SavedPosition | None = None,
         target: int | None = None,
     ) -> None:
-        """`delivered`: the checkpoint; None: none is kept. `target`: the ts after which the changefeed is over. `sends_bootstraps`: the
+        """`saved`: the checkpoint; None: none is kept. `target`: the ts after which the changefeed is over. `sends_bootstraps`: the
         protocol has messages ahead of the first rows."""
         self.phase = Phase.IDLE
-        self.delivered, self._target = delivered, target
+        self.saved = saved
+        """The checkpoint: where the next process would begin."""
+        self.unkept: A.Report | None = None
+        """The empty intervals behind it that were passed over: in memory only."""
+        self._target = target
         self.stopping = False
         self._feed, self._policy = feed, policy
         self._sends_bootstraps = sends_bootstraps
@@ -79,6 +84,7 @@ class BatchMachine:
         self._next_topics_check = now + TOPICS_CHECK_S
         self._next_storage_word = now
         self._now = now  # as far as the machine was told
+        self._begun: E.BatchBegun | None = None  # the batch that waits in KEEPING
         self._batch: Batch | None = None
 
     def step(self, event: E.Event) -> tuple[A.Action, ...]:
@@ -91,9 +97,24 @@ class BatchMachine:
         return tuple(transition(self, event))
 
     @property
+    def delivered(self) -> Position | None:
+        """What is delivered; empty intervals behind the checkpoint need not be durable. None: no checkpoint is kept."""
+        return self.unkept.end if self.unkept is not None else self.saved
+
+    @property
     def reached(self) -> bool:
         """Whether everything up to the target is delivered."""
         return self._target is not None and self.delivered is not None and self.delivered.ts >= self._target
+
+    def passed(self, report: A.Report) -> None:
+        """An empty interval behind `delivered` was passed over, between two batches."""
+        assert self.phase is Phase.IDLE
+        assert self.saved is not None, "a checkpoint is kept"
+        self.unkept = report
+
+    def kept(self, at: SavedPosition) -> None:
+        """The intervals that were passed over are durable."""
+        self.saved, self.unkept = at, None
 
     @property
     def batch(self) -> Batch:
@@ -109,14 +130,28 @@ class BatchMachine:
 
     def _begin(self, event: E.BatchBegun) -> Iterable[A.Action]:
         """A batch that was cut before the changefeed was given a target ends there. One that is delivered already is passed over."""
-        begin, end = event.begin, event.end
+        delivered, end = self.delivered, event.end
         if self._target is not None:
             end = end.capped(self._target)
-        if self.delivered is not None:
-            if self.delivered.covers(end):
-                return self._end_batch(None)
-            begin = self.delivered.joined(begin)
-        self._batch = Batch(event.batch, begin.ts, max(begin.ts, end.ts), ranges_of(begin, end), Pauses(self._policy), Pauses(self._policy))
+        if delivered is not None and delivered.covers(end):
+            return self._end_batch(None)
+        if self.unkept is not None:
+            self.phase, self._begun = Phase.KEEPING, event
+            return [A.SaveCheckpoint(self.unkept)]
+        return self._begin_at(event, self.saved, end)
+
+    def _kept(self, event: E.CheckpointSaved) -> Iterable[A.Action]:
+        begun, self._begun = self._begun, None
+        assert begun is not None, "a batch waits"
+        self.kept(event.at)
+        return self._begin(begun)
+
+    def _begin_at(self, event: E.BatchBegun, saved: SavedPosition | None, end: Position) -> Iterable[A.Action]:
+        """A batch begins at the checkpoint, if one is kept: there a driver that takes over begins as well, and finds the batch again."""
+        begin = event.begin if saved is None else saved
+        plan = None if saved is None else Plan(saved, end)
+        pauses = Pauses(self._policy), Pauses(self._policy)
+        self._batch = Batch(event.batch, begin.ts, max(begin.ts, end.ts), ranges_of(begin, end), plan, *pauses)
         return self._next_attempt()
 
     def _next_attempt(self, _: object = None) -> Iterable[A.Action]:
@@ -149,7 +184,7 @@ class BatchMachine:
             return self._bootstrapped()
         self._messages = event.messages
         self.phase = Phase.BOOTSTRAP_EPOCH
-        return [A.TakeEpoch(*self.batch.interval)]
+        return [A.TakeEpoch(self.batch.plan)]
 
     def _send_bootstraps(self, event: E.EpochTaken) -> Iterable[A.Action]:
         """They are an attempt of their own, without rows. The fence keeps the interval of the batch meanwhile: a driver that takes over
@@ -168,7 +203,7 @@ class BatchMachine:
     def _open(self) -> Iterable[A.Action]:
         self.batch.attempt = None
         self.phase = Phase.OPENING
-        return [A.TakeEpoch(*self.batch.interval)]
+        return [A.TakeEpoch(self.batch.plan)]
 
     def _opened(self, event: E.EpochTaken) -> Iterable[A.Action]:
         """A failed attempt may be due to a topic that is gone; otherwise the topics are looked at once in a while."""
@@ -252,15 +287,14 @@ class BatchMachine:
         return [A.AnnounceDdls(self.batch.ddls)]
 
     def _save(self, _: object = None) -> Iterable[A.Action]:
-        if self.delivered is None:
+        if self.saved is None:
             return self._end_batch(self._report())
         self.phase = Phase.SAVING
         return [A.SaveCheckpoint(self._report())]
 
-    def _saved(self, _: E.CheckpointSaved) -> Iterable[A.Action]:
-        report = self._report()
-        self.delivered = report.end
-        return self._end_batch(report)
+    def _saved(self, event: E.CheckpointSaved) -> Iterable[A.Action]:
+        self.saved = event.at
+        return self._end_batch(self._report())
 
     def _report(self) -> A.Report:
         batch = self.batch
@@ -276,7 +310,8 @@ class BatchMachine:
             yield A.End(A.Over.TARGET_REACHED if self.reached else A.Over.STOPPED)
 
     def _fail_at_once(self, event: E.Failed) -> Iterable[A.Action]:
-        """The rows are delivered: nothing of the batch is tried again in this process. The next one begins at the checkpoint."""
+        """The checkpoint cannot be written, or the rows are delivered: nothing of the batch is tried again in this process. The next
+        one begins at the checkpoint."""
         return self._over(event.error)
 
     # ------------------------------------------------------------------ an attempt fails
@@ -289,7 +324,7 @@ class BatchMachine:
         batch.error, batch.failed_at = error, self._now
         attempt, batch.attempt = batch.attempt, None
         self.phase = Phase.ENDING_EPOCH
-        return [*([A.DiscardAttempt(attempt)] if attempt is not None else []), A.EndEpoch(*batch.interval)]
+        return [*([A.DiscardAttempt(attempt)] if attempt is not None else []), A.EndEpoch(batch.plan)]
 
     def _epoch_not_ended(self, event: E.Failed) -> Iterable[A.Action]:
         """The next attempt ends it, and waits for storage; but a driver that has taken over is not disturbed."""
@@ -407,6 +442,7 @@ Transition = Callable[[BatchMachine, Any], Iterable[A.Action]]
 _M = BatchMachine
 _ANSWERS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     (Phase.IDLE, E.BatchBegun): _M._begin,
+    (Phase.KEEPING, E.CheckpointSaved): _M._kept,
     (Phase.LEARNING, E.SchemasLearned): _M._learned,
     (Phase.LISTING_BOOTSTRAPS, E.BootstrapsListed): _M._listed,
     (Phase.BOOTSTRAP_EPOCH, E.EpochTaken): _M._send_bootstraps,
@@ -444,6 +480,7 @@ _FAILURES: Mapping[tuple[Phase, type[E.Event]], Transition] = {
             *(Phase.RESOLVING, Phase.FINISHING),
         )
     },
+    (Phase.KEEPING, E.Failed): _M._fail_at_once,
     (Phase.ANNOUNCING, E.Failed): _M._fail_at_once,
     (Phase.SAVING, E.Failed): _M._fail_at_once,
     (Phase.ENDING_EPOCH, E.Failed): _M._epoch_not_ended,
@@ -457,11 +494,11 @@ TRANSITIONS: Mapping[tuple[Phase, type[E.Event]], Transition] = MappingProxyType
 """What follows an event in a phase. A pair that is not here cannot be; nothing follows OVER."""
 
 
-def under_way(delivered: Position, planned: tuple[int, int] | None, ranges: Ranges) -> Position | None:
+def under_way(saved: SavedPosition, planned: tuple[int, int] | None, ranges: Ranges) -> Position | None:
     """After a restart: where the batch that was under way has to end, by the interval of the newest attempt, which the fence keeps.
     None: that batch is delivered, or begins elsewhere."""
     if planned is None:
         return None
     starts = Position.of([start for start, _ in ranges]) if ranges else Position(planned[0])
     end = end_of(planned[1], ranges)
-    return end if starts == delivered and not delivered.covers(end) else None
+    return end if starts == saved and not saved.covers(end) else None

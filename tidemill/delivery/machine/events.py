@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidemill.delivery.position import Position
+from tidemill.delivery.position import Position, SavedPosition
 from tidemill.delivery.work_item import TaskResult, WorkItem
 from tidemill.errors import TidemillError
 from tidemill.tidb.schema.events import DdlEvent
@@ -121,6 +121,8 @@ class DdlsAnnounced:
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """SaveCheckpoint is done, durably."""
+
+    at: SavedPosition
 
 
 @dataclass(frozen=True, slots=True)

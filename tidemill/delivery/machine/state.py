@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tidemill.delivery.machine import actions as A
 from tidemill.delivery.machine.retry import Pauses
-from tidemill.delivery.position import Ranges
+from tidemill.delivery.position import Plan, Ranges
 from tidemill.delivery.work_item import TaskResult, TaskStats, WorkItem
 from tidemill.errors import TidemillError
 from tidemill.tidb.schema.events import DdlEvent
@@ -17,6 +17,7 @@ class Phase(enum.StrEnum):
     """What the machine waits for."""
 
     IDLE = enum.auto()
+    KEEPING = enum.auto()
     LEARNING = enum.auto()
     LISTING_BOOTSTRAPS = enum.auto()
     BOOTSTRAP_EPOCH = enum.auto()
@@ -47,6 +48,7 @@ class Batch:
     from_ts: int
     to_ts: int
     ranges: Ranges
+    plan: Plan | None  # None: no checkpoint is kept
     pauses: Pauses
     storage_pauses: Pauses
     attempts: int = 0

@@ -16,8 +16,9 @@ from tidemill.changefeed.changes import changes, refused, with_secrets
 from tidemill.changefeed.preflight import check_sink_reachable
 from tidemill.changefeed.states import State
 from tidemill.changelog import feeds as log_feeds
-from tidemill.changelog.files.bounds import begin_of_changes, is_covered
+from tidemill.changelog.files.bounds import is_covered, saved_begin
 from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.storage.steady import SteadyClock
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
@@ -32,6 +33,8 @@ from tidemill.server.settings import FeedSettings
 
 log = logging.getLogger(__name__)
 
+RECONCILE_EVERY_S = 60.0
+"""How often what is registered in the log is held against the list of changefeeds."""
 LOOK_EVERY_S = 5.0
 """How often --gc-ttl is looked at."""
 
@@ -54,9 +57,10 @@ class Operations(Questions):
         async with self._creating:  # of two requests that came at the same time one is first
             self._check_is_free(name)
             settings = await self._with_tables(settings, config, asked=bool(wanted.start_ts))
-            feed = await self._must(partial(self._files.create, settings))  # first: it is refused where another server leads
+            feed = await self._must(partial(self._files.begin, settings))  # first: it is refused where another server leads
             try:
-                await self._claim_log(name, settings.start_ts, config)
+                await self._claim_log(feed, config)
+                await self._must(partial(self._files.confirm, feed))
             except TidemillError:
                 await self._write(name, lambda: self._files.remove(feed))
                 raise
@@ -132,28 +136,40 @@ class Operations(Questions):
         except ConfigError as error:
             raise e.InvalidSinkUri(error.message, hint=error.hint) from error
 
-    async def _claim_log(self, name: str, ts: int, *more: ChangefeedConfig) -> None:
-        """Let the log keep what lies above `ts`; begin one there if there is none. Raises StartTsBeforeLog."""
+    async def _claim_log(self, feed: Feed, *more: ChangefeedConfig, at: tso.SavedTs | None = None) -> None:
+        """Let the log keep what lies above its checkpoint, or above `at`; begin one there if there is none. Raises StartTsBeforeLog."""
+        ts = await asyncio.to_thread(self._files.saved, feed) if at is None else at
+        await self._check_log_has(ts)
+        if not self._captures:
+            await self._start_capture(ts, *more)
+            return
+        try:
+            await asyncio.to_thread(self._register, feed.id, ts)
+        except StartTsOutOfLog as error:
+            raise e.StartTsBeforeLog(error.message, hint="Choose a later ts.") from error
+
+    async def _check_log_has(self, ts: int) -> None:
+        """Raises StartTsBeforeLog if the log does not have what lies above `ts`, or one that begins now could not."""
         if not self._captures:
             safe_point = await (await self._upstream.connect()).gc_safe_point()
             if ts < safe_point:
                 raise e.StartTsBeforeLog(f"start-ts {ts} lies before the cluster's GC safe point {safe_point}")
-            await self._start_capture(ts, *more)
             return
-        try:
-            await asyncio.to_thread(self._register, name, ts)
-        except StartTsOutOfLog as error:
-            raise e.StartTsBeforeLog(error.message, hint="Choose a later ts.") from error
-
-    def _register(self, name: str, ts: int) -> None:
-        if not log_exists(self._options.log):
-            return  # the capture is about to make it; the changefeed registers when it begins
-        reader = LogReader(self._options.log)
-        if not is_covered(reader, ts):
-            raise StartTsOutOfLog(
-                f"the log {redact(reader.location)} begins at {tso.describe(reader.start_ts)}, {tso.describe(ts)} is before"
+        reader = await asyncio.to_thread(self._reader)
+        if reader is not None and not await asyncio.to_thread(is_covered, reader, ts):
+            raise e.StartTsBeforeLog(
+                f"the log {redact(reader.location)} begins at {tso.describe(reader.start_ts)}, {tso.describe(ts)} is before",
+                hint="Choose a later ts.",
             )
-        log_feeds.register(self._options.log, name, begin_of_changes(reader, ts))
+
+    def _reader(self) -> LogReader | None:
+        """The log; None: the capture is about to make it, and a changefeed registers when it begins."""
+        return LogReader(self._options.log) if log_exists(self._options.log) else None
+
+    def _register(self, name: str, ts: tso.SavedTs) -> None:
+        reader = self._reader()
+        if reader is not None:
+            log_feeds.register(reader.storage, name, saved_begin(reader, ts), of=log_feeds.SERVER)
 
     def _check_upstream(self, names: s.UpstreamNames) -> None:
         """A request may name PD by other addresses than the server: what counts is that some are the same."""
@@ -227,7 +243,7 @@ class Operations(Questions):
         if ts:
             await self._overwrite(feed, ts)
         elif feed.life.state in (State.STOPPED, State.FAILED):
-            await self._claim_again(feed, feed.checkpoint_ts)
+            await self._claim_again(feed)
         self._check_there(feed)
         if feed.life.state is State.FINISHED and feed.settings.target_ts and feed.checkpoint_ts >= feed.settings.target_ts:
             raise e.UpdateRefused(f"changefeed {feed.id} has reached its target", hint="Update target-ts first.")
@@ -242,9 +258,15 @@ class Operations(Questions):
             raise e.CheckpointInFuture(f"overwrite-checkpoint-ts {ts} lies in the future; the cluster's time is {now}")
         if feed.life.state is State.NORMAL:
             raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before its checkpoint is overwritten.")
-        await self._claim_again(feed, ts)
-        await self._come_to_rest(feed)
+        await self._check_log_has(ts)
+        self._check_there(feed)
+        await self._come_to_rest(feed)  # from here on nothing tells the log a later checkpoint
+        saved = await asyncio.to_thread(self._files.saved, feed)
+        if ts < saved:  # first the log: what lies between must not go meanwhile
+            await self._claim_again(feed, tso.at_most(ts, saved))
         await self._write_there(feed, partial(self._files.overwrite, feed, ts))
+        if ts >= saved:  # first the checkpoint: the log is told only what is durable
+            await self._claim_again(feed)
         log.warning("the checkpoint of changefeed %s is overwritten: it is %s now", feed.id, tso.describe(ts))
 
     async def _skip_rows(self, feed: Feed, rows: Sequence[str]) -> None:
@@ -278,10 +300,10 @@ class Operations(Questions):
         if self._feeds.get(feed.id) is not feed:
             raise e.ChangefeedNotExists(f"changefeed not exists, {feed.id}", hint="It was removed meanwhile.")
 
-    async def _claim_again(self, feed: Feed, ts: int) -> None:
+    async def _claim_again(self, feed: Feed, at: tso.SavedTs | None = None) -> None:
         """Let the log keep what a changefeed that did not run needs. One that is removed meanwhile must not hold it. Raises as
         `_claim_log`, and ChangefeedNotExists."""
-        await self._claim_log(feed.id, ts)
+        await self._claim_log(feed, at=at)
         if feed.id not in self._feeds:
             await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
         self._check_there(feed)
@@ -303,7 +325,6 @@ class Operations(Questions):
                 await self._write(feed.id, lambda: self._files.fence_off(feed))
             info = self._info(feed)
             await self._write(feed.id, lambda: self._files.remove(feed))
-            await self._write(feed.id, lambda: log_feeds.remove(self._options.log, feed.id))
         finally:
             del self._leaving[feed.id]
         self._writing.pop(feed.id, None)
@@ -313,13 +334,17 @@ class Operations(Questions):
         return info
 
     async def _watch(self) -> None:
-        """Fail changefeeds whose --gc-ttl is over."""
+        """Fail changefeeds whose --gc-ttl is over, and let the log go on where nothing needs it any more."""
+        next_look, clock = time.monotonic() + RECONCILE_EVERY_S, SteadyClock()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self._write("all", self._files.flush)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + RECONCILE_EVERY_S
+                await self._write("all", self._files.reconcile)
             self._start_suspect()
             for feed in [*self._feeds.values()]:
-                if due(feed, self._options.gc_ttl, time.time()):
+                if due(feed, self._options.gc_ttl, clock()):
                     await self._expire(feed)
 
     async def _expire(self, feed: Feed) -> None:

@@ -18,9 +18,10 @@ from tidemill.changefeed.runner_options import Options
 from tidemill.changefeed.states import Event
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.batch import JobRunner
-from tidemill.delivery.loop import deliver
+from tidemill.delivery.loop import Passing, deliver
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.failures import Stopped
+from tidemill.delivery.position import SavedPosition
 from tidemill.errors import SystemFailed, TidemillError, UnexpectedError, redact
 from tidemill.server.host.messages import Figures, report
 from tidemill.server.host.shared_log import SharedLog, Waiter
@@ -148,7 +149,7 @@ class HostedFeed(Runner):
                 *(batches.driver, self._clock(batches), waiter, batches.begin),
                 target_ts=self._options.target_ts,
                 save=self._save,
-                on_pass=self._passed,
+                passing=Passing(self._passed),
                 on_away=self._note_failure,
                 check=self._check_pool,
             )
@@ -159,13 +160,14 @@ class HostedFeed(Runner):
         self._shared.spark.check_start()
         self._tell_if_due()
 
-    def _save(self, report: Report) -> None:
-        super()._save(report)
+    def _save(self, report: Report) -> SavedPosition:
+        saved = super()._save(report)
         if self._runner is not None:
             self._runner.in_trouble = False
         if report.stats.rows:
             self._rows_at = time.time()
         self._moved = True
+        return saved
 
     def _passed(self, report: Report) -> None:
         """An empty interval: the server learns of it; what is on disk follows with the next batch."""
@@ -190,7 +192,10 @@ class HostedFeed(Runner):
             self._ended = {"how": "reached"}
 
     def _save_status(self) -> None:
-        """delivery.json is for people and for metrics: the server has the figures."""
+        """delivery.json is for people and for metrics: the server has the figures. A changefeed that was removed while its batch did not
+        end has no folder any more, and gets none."""
+        if not self._folder.path.is_dir():
+            return
         status: Status = self._status
         now = time.monotonic()
         self._unsaved = status.error is None and status.running and now - self._saved_at < SAVED_EVERY_S

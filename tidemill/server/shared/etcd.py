@@ -61,8 +61,8 @@ class EtcdKey:
         with self._turn:
             return self._asked(self._found)[0]
 
-    def change(self, change: Change, *, durable: bool = True) -> bytes | None:
-        """As `file.SharedFile.change`; what etcd has taken is durable. Raises UpstreamUnavailable."""
+    def change(self, change: Change) -> bytes | None:
+        """As `SharedFile.change`; what etcd has taken is durable. Raises UpstreamUnavailable."""
         with self._turn:
             while True:
                 before, revision = self._asked(self._found)

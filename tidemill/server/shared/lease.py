@@ -7,12 +7,14 @@ from dataclasses import asdict, replace
 from typing import Protocol
 
 from tidemill import statefile
-from tidemill.errors import redact
+from tidemill.errors import LogCorrupt, redact
 from tidemill.server.shared.election import Lease
 from tidemill.server.shared.file import Change
 
 NAME = "lease.json"
 MOST_TERMS = 1 << 62
+LEASE_FILE = statefile.Kind(LogCorrupt, "Remove it: the next server that leads writes it, and its term is in state.json.", may_be_lost=True)
+"""It is written every third of a TTL, and not synced. Without it the next term is that of state.json and one more."""
 
 
 class Place(Protocol):
@@ -22,7 +24,7 @@ class Place(Protocol):
 
     def read(self) -> bytes | None: ...
 
-    def change(self, change: Change, *, durable: bool = True) -> bytes | None: ...
+    def change(self, change: Change) -> bytes | None: ...
 
 
 class Leases:
@@ -56,12 +58,12 @@ class Leases:
                 return (json.dumps(asdict(after)) + "\n").encode()
             return None
 
-        return after if self._place.change(change, durable=False) is not None else None
+        return after if self._place.change(change) is not None else None
 
     def _parsed(self, data: bytes | None) -> Lease | None:
-        if data is None:
+        found = statefile.whole(data, redact(self._place.place), LEASE_FILE)
+        if found is None:
             return None
-        found = statefile.read(data, redact(self._place.place))
         return Lease(
             found.integer("term", 1, MOST_TERMS),
             found.text("holder"),

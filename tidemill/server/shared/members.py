@@ -45,8 +45,7 @@ class Members:
 
     def beat(self) -> None:
         """Write this server's entry. Raises LogUnavailable, LogRefused."""
-        if self._storage.local:
-            make_private(self._storage)
+        make_private(self._storage)
         self._me = replace(self._me, beat=self._me.beat + 1)
         self._storage.replace(_file(self._me.id), (json.dumps(asdict(self._me)) + "\n").encode(), durable=False)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tidemill import statefile
 from tidemill.changelog.storage.open import Storage
-from tidemill.errors import TidemillError, redact
+from tidemill.errors import LogCorrupt, TidemillError, redact
 from tidemill.server.errors import NotOwner
 from tidemill.server.shared.file import SharedFile
 from tidemill.server.shared.lease import MOST_TERMS
@@ -26,6 +26,7 @@ NAME = "state.json"
 FORMAT = 1
 """What this version writes, and the newest that it reads."""
 NEWEST_FORMAT = 1 << 20
+SERVERS_FILE = statefile.Kind(LogCorrupt, "Restore it from a copy, and start the servers again.")
 
 
 class NewerState(TidemillError):
@@ -142,7 +143,7 @@ class Records:
     def _parsed(self, data: bytes) -> tuple[int, dict[str, Record], dict[str, Any]]:
         """Return the term, the changefeeds and the fields of a later version."""
         place = redact(self.place)
-        found = statefile.read(data, place)
+        found = statefile.read(data, place, SERVERS_FILE)
         form = found.integer("format", 1, NEWEST_FORMAT)
         if form > FORMAT:
             raise NewerState(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tidemill.binlog.outputs.frames import frame, framed, whole_size
+from tidemill.changelog.storage.durable import make_folder
 
 FULL = 512 << 20
 NAME = re.compile(r"binlog-(\d{16})-\d{14}")
@@ -33,7 +34,7 @@ class RecordFiles:
     def __init__(self, folder: Path, full: int = FULL) -> None:
         self._folder, self._full = folder, full
         self._file: FileIO | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         names = sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name))
         self._number = -1
         if names:

@@ -57,6 +57,9 @@ class Section:
     stale_rows: int = 0
     rows_out_of_range: int = 0
     repeated_commits: int = 0
+    lock_only_rows: int = 0
+    skipped_rows: int = 0
+    repeated_initialized: int = 0
     spilled_prewrites: int = 0
     region_questions: int = 0
     pending_prewrites: int = 0
@@ -79,7 +82,7 @@ _SUMS = (
     *("tables", "rows", "bytes", "segments", "received_bytes", "received_messages", "spilled_rows", "protocol_violations"),
     *("waiting_bytes", "prewrite_bytes", "locks_resolved", "regions_renewed", "streams_renewed", "matched_rows", "unknown_events"),
     *("stale_rows", "rows_out_of_range", "repeated_commits", "spilled_prewrites", "region_questions", "pending_prewrites"),
-    *("late_commits", "memory_bytes", "inbox_bytes", "ranges_behind"),
+    *("late_commits", "memory_bytes", "inbox_bytes", "ranges_behind", "lock_only_rows", "skipped_rows", "repeated_initialized"),
 )
 _COUNTS = ("regions", "region_errors", "violations", "cpu_seconds")
 LISTED = 64
@@ -129,6 +132,9 @@ class CaptureStatus:
     stale_rows: int = 0  # from before the start
     rows_out_of_range: int = 0  # outside of the subscribed range
     repeated_commits: int = 0
+    lock_only_rows: int = 0  # of commits that change nothing
+    skipped_rows: int = 0  # without a key, of a kind that this version does not know
+    repeated_initialized: int = 0
     spilled_prewrites: int = 0  # that waited on disk
     region_questions: int = 0  # to PD
     pending_prewrites: int = 0  # in memory, now
@@ -351,6 +357,9 @@ _COUNTERS = {
     "stale_rows": "Rows received from before the start",
     "rows_out_of_range": "Rows received outside of the subscribed range",
     "repeated_commits": "Commits received again",
+    "lock_only_rows": "Rows of commits that only lock",
+    "skipped_rows": "Rows left out: without a key, of a kind that this version does not know",
+    "repeated_initialized": "Ends of a scan received again",
     "spilled_prewrites": "Prewrites that waited on disk",
     "region_questions": "Questions to PD for regions, many ranges in each",
 }

@@ -18,6 +18,8 @@ REMEDIES: Mapping[Cause, str] = {
     Cause.LOADING: _SOON,
     Cause.QUEUED: _SOON,
     Cause.SCANNING: "Nothing to do: TiKV scans the range first. Large tables take their time.",
+    Cause.ENDING: "The store ends the range's subscription each time, or sends what this version cannot take: see last_error and TiKV's "
+    "log, and report it with TiKV's version. The pauses between its subscriptions grow; other ranges go on.",
     Cause.SILENT: _AGAIN,
     Cause.FROZEN: f"{_AGAIN} Or move the region's leader.",
     Cause.STORAGE: "Look at the log's storage: address, credentials, network. The capture goes on by itself.",

@@ -1,11 +1,10 @@
 """What a capture does with each thing that TiKV's change feed can send, as one table. Pure.
 
 `ROWS`: a row by its kind (LogType), by whether it has a key, and by the state of its subscription; the `match` kernel decides by
-`VERDICTS`, made of it.
-What it takes (HANDLE) it then judges as the head of kernels/receive/match.py says; `CAUSES` in matcher.py are the
-counted reasons for which a row that was taken ends its subscription. `FIELDS`: every field of the messages. The errors of a subscription
-are in `REACTIONS` of regions/reactions.py. tests/capture/tikv/receive/test_kinds.py compares the table with the messages of
-wire/cdcpb.proto and tries every entry.
+`VERDICTS`, made of it. What it takes (HANDLE) it then judges as the head of kernels/receive/match.py says; `CAUSES` in matcher.py are
+the counted reasons for which a row that was taken ends its subscription. `FIELDS`: every field of the messages. The errors of a
+subscription are in `REACTIONS` of regions/reactions.py. tests/capture/tikv/receive/test_kinds.py compares the table with the messages
+of wire/cdcpb.proto and tries every entry.
 
 TiKV makes a row for each key of a write before it knows whether there is something to send, and a row that stays empty leaves it when
 the subscription covers its whole region: that is UNKNOWN without a key. Lock-only commits (SELECT ... FOR UPDATE, a pessimistic UPDATE that

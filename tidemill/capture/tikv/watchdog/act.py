@@ -41,6 +41,7 @@ LOCKS_EVERY = 10.0  # seconds between two searches of a region
 LOCKS_AT_ONCE = 4
 GRACE = 5.0  # seconds after a lock was resolved
 SEARCHES = 32  # regions searched in one round at most
+LISTED = 64  # subscriptions that end again and again, in the status at most
 RENEW = 4  # subscriptions renewed in one round at most
 RENEW_AGAIN = 600.0  # the longest wait between two renewals of one sub-range
 HELD_AFTER = 10.0  # a table is reported when it has been this many seconds behind without moving
@@ -96,6 +97,7 @@ class Watchdog:
         self._spent = 0.0  # CPU seconds of the last survey
         self._reported: set[tuple[int, Cause]] = set()
         self._told_unsubscribed: set[int] = set()
+        self._told_ending: dict[tuple[int, str], int] = {}  # region and reason -> how many ends were logged
 
     async def run(self) -> None:
         """Look every second, forever."""
@@ -123,6 +125,7 @@ class Watchdog:
         holders = self.watch.holders(time.monotonic())
         self.verdicts.holders = [self._described_holder(h) for h in holders]
         self._tell_unsubscribed(holders)
+        self._tell_ending()
 
     async def _ask_present(self, now: float) -> int:
         """Return PD's time. While nothing is behind it is mostly counted on from what PD said last. Raises UpstreamError."""
@@ -278,6 +281,26 @@ class Watchdog:
                     sub_range.last_error,
                 )
         self._told_unsubscribed, self.verdicts.stuck = telling, found
+
+    def _tell_ending(self) -> None:
+        """Log subscriptions that end again and again for the same reason, each time that their number has doubled."""
+        now = asyncio.get_running_loop().time()  # the clock of the region state machine
+        ending = self.puller.machine.ending_again(now)
+        before, self._told_ending = self._told_ending, {}
+        found = [one for one in self.verdicts.stuck if one["cause"] != Cause.ENDING]
+        for one in ending[:LISTED]:
+            where = {**self._where(one.id, one.resolved_ts), "last_error": one.reason}
+            found.append({"cause": Cause.ENDING.value, "seconds": round(now - one.ending_since, 1), "times": one.ends, **where})
+            key = (one.region.id if one.region is not None else -one.id, one.reason)
+            told = before.get(key, 0)
+            if one.ends >= 2 * told:
+                _log.warning(
+                    "%s has ended %d times in a row in %.0f s: %s; the pauses between its subscriptions grow",
+                    self.puller.machine.describe(one), one.ends, now - one.ending_since, one.reason,
+                )  # fmt: skip
+                told = one.ends
+            self._told_ending[key] = told
+        self.verdicts.stuck = found
 
     def _tell_held(self, now: float) -> None:
         """Log which tables are held up: by what, since when."""

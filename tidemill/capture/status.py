@@ -49,6 +49,7 @@ class Section:
     held_tables: list[dict[str, Any]] = field(default_factory=list)
     ranges_behind: int = 0
     locks_resolved: int = 0
+    transactions_resolved: int = 0
     regions_renewed: int = 0
     streams_renewed: int = 0
     paused: str = ""  # why nothing is published
@@ -83,6 +84,7 @@ _SUMS = (
     *("waiting_bytes", "prewrite_bytes", "locks_resolved", "regions_renewed", "streams_renewed", "matched_rows", "unknown_events"),
     *("stale_rows", "rows_out_of_range", "repeated_commits", "spilled_prewrites", "region_questions", "pending_prewrites"),
     *("late_commits", "memory_bytes", "inbox_bytes", "ranges_behind", "lock_only_rows", "skipped_rows", "repeated_initialized"),
+    "transactions_resolved",
 )
 _COUNTS = ("regions", "region_errors", "violations", "cpu_seconds")
 LISTED = 64
@@ -125,6 +127,7 @@ class CaptureStatus:
     held_tables: list[dict[str, Any]] = field(default_factory=list)  # tables that are held up: cause, since when; the slowest first
     ranges_behind: int = 0  # ranges, subscribed or not, that lag so far behind that they may hold up their table
     locks_resolved: int = 0  # locks of clients that are gone
+    transactions_resolved: int = 0  # whose locks these were
     regions_renewed: int = 0  # subscribed again because they were stuck
     streams_renewed: int = 0  # opened again because nothing was heard on them
     matched_rows: int = 0  # received with their commit, some more than once
@@ -350,6 +353,7 @@ _COUNTERS = {
     "spilled_rows": "Rows that waited on disk",
     "protocol_violations": "Subscriptions begun again because a store broke the protocol",
     "locks_resolved": "Locks of dead clients that were resolved",
+    "transactions_resolved": "Transactions of dead clients whose locks were resolved",
     "regions_renewed": "Regions subscribed again because they were stuck",
     "streams_renewed": "Streams opened again because they were silent",
     "matched_rows": "Rows received with their commit, some more than once",

@@ -13,6 +13,7 @@ from tidemill.capture.tikv.regions.actions import Span
 
 BACKOFF_FIRST, BACKOFF_CAP = 0.05, 2.0
 BACKOFF_FORGET = 300.0  # seconds without an error after which a sub-range's back-off begins again
+RECOVERED = 10.0  # seconds for which a subscription that ended again and again has to be live
 AGAIN = 3  # ends in a row for one reason that are worth a warning
 TOGETHER = 0.05  # gaps that are due within this many seconds are asked for together
 FIRST_WINDOW, LEAST_WINDOW = 32.0, 2.0  # incremental scans of a store at the same time: at first, at least
@@ -71,8 +72,8 @@ class SubRange:
         self.ends += 1
 
     def ends_again(self, now: float) -> bool:
-        """Return whether its subscription ends again and again for the same reason."""
-        return self.ends >= AGAIN and now - self.failed_at <= BACKOFF_FORGET
+        """Return whether its subscription ends again and again for the same reason. One that is live for a while does not."""
+        return self.ends >= AGAIN and (self.phase is not Phase.LIVE or now - self.since <= RECOVERED)
 
     def inherit(self, others: list[SubRange]) -> None:
         """Take over the back-off of the sub-ranges that this one replaces."""

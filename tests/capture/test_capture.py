@@ -426,3 +426,25 @@ def test_a_store_that_is_gone_for_a_while_costs_nothing_but_time(tmp_path: Path)
             assert compare(playground.cluster, tmp_path / "log")[0] > 20
 
     run(main())
+
+
+def test_lock_only_commits_end_no_subscription(tmp_path: Path) -> None:
+    """SELECT ... FOR UPDATE in a region that is subscribed whole: TiKV sends an empty row for it."""
+
+    async def main() -> None:
+        async with Playground(1, resolved_interval=0.05) as playground:
+            playground.execute("create table t (id int primary key, v int); insert into t values (5, 5), (50, 50)")
+            playground.execute("split table t by (3), (7)")
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.execute("insert into t values (6, 6)").commit_ts)
+                scans = dict(capture.status.region_errors)
+                for _ in range(5):
+                    ts = playground.execute("begin; select * from t where id = 5 for update; commit").commit_ts
+                    await caught_up(capture, ts)
+                await caught_up(capture, playground.execute("update t set v = 6 where id = 5").commit_ts)
+                await until(lambda: capture.status.lock_only_rows >= 5)
+                assert (capture.status.violations, capture.status.region_errors) == ({}, scans)
+                assert capture.status.skipped_rows == 0
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.capture.grpc_clients import Client, ended, next_error, record, serve, until_row
 from tidemill.playground.store.mvcc import LockKind
+from tidemill.tidb.codec import encode_bytes
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
@@ -220,5 +221,46 @@ def test_what_was_dropped_silently_stays_silent_when_another_one_subscribes() ->
                 if message.resolved_ts.request_id == 2 and message.resolved_ts.ts > commit_ts:
                     break
             assert 1 not in told or message.resolved_ts.ts < commit_ts
+
+    serve(test)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "begin; select * from t where id = 5 for update; commit",
+        "begin pessimistic; update t set v = 5 where id = 5; commit",
+        "begin; select * from t where id = 5 for update; insert into t values (100, 1); commit",
+    ],
+    ids=["select for update", "an update that changes nothing", "beside a row of another region"],
+)
+def test_a_lock_only_commit_is_an_empty_row_to_who_watches_the_whole_region(statements: str) -> None:
+    async def test(client: Client) -> None:
+        playground = client.playground
+        playground.execute("create table t (id int primary key, v int); insert into t values (5, 5), (50, 50)")
+        playground.execute("split table t by (3), (7)")
+        whole, part = client.feed(), client.feed()
+        await whole.write(client.register(record("t", 5, client), 7))
+        narrow = client.register(record("t", 5, client), 8)
+        narrow.start_key = encode_bytes(record("t", 4, client))
+        await part.write(narrow)
+        for feed in (whole, part):
+            await until_row(feed, cdcpb.Event.INITIALIZED)
+        commit_ts = playground.execute(statements).commit_ts
+        assert commit_ts
+        ts = playground.execute("update t set v = 6 where id = 5").commit_ts
+        assert await until_row(whole, cdcpb.Event.COMMITTED) == [cdcpb.Event.Row(), *await until_row(part, cdcpb.Event.COMMITTED)]
+        assert ts > commit_ts
+
+    serve(test)
+
+
+def test_a_select_for_update_without_a_transaction_locks_nothing() -> None:
+    async def test(client: Client) -> None:
+        playground = client.playground
+        playground.execute("create table t (id int primary key, v int); insert into t values (5, 5)")
+        assert playground.execute("select v from t where id = 5 for update").rows == ((5,),)
+        assert playground.execute("begin; select v from t where id = 5; commit").commit_ts == 0
+        assert playground.execute("begin; select v from t where id = 5 for update; rollback; begin; commit").commit_ts == 0
 
     serve(test)

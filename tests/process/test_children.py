@@ -158,3 +158,32 @@ def test_all_of_the_package_starts_processes_so() -> None:
         "process/children.py": {"sys.executable"},
         "spark/session.py": {"sys.executable"},  # for Spark, whose environment has PYTHONSAFEPATH
     }
+
+
+OF_A_WORKER = {
+    "PYTHON_UNIX_DOMAIN_ENABLED": "True",
+    "PYTHON_WORKER_FACTORY_SOCK_DIR": "/tmp",
+    "PYTHON_WORKER_FACTORY_PORT": "40001",
+    "PYTHON_WORKER_FACTORY_SECRET": "s",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+    "SPARK_REUSE_WORKER": "1",
+    "SPARK_LOCAL_DIRS": "/tmp/blockmgr-1",
+    "SPARK_JOB_ARTIFACT_UUID": "default",
+    "PYSPARK_GATEWAY_PORT": "40002",
+    "PYSPARK_GATEWAY_SECRET": "s",
+    "_PYSPARK_DRIVER_CONN_INFO_PATH": "/tmp/1",
+}
+
+
+def test_a_child_of_a_spark_worker_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in OF_A_WORKER.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SPARK_CONF_DIR", "/conf")
+    found = environment({"TIDEMILL_LOG": "log"})
+    assert OF_A_WORKER.keys() & found.keys() == set()
+    assert (found["SPARK_CONF_DIR"], found["TIDEMILL_LOG"], found["PATH"]) == ("/conf", "log", os.environ["PATH"])
+
+
+def test_elsewhere_the_folders_for_spark_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/fast")
+    assert environment()["SPARK_LOCAL_DIRS"] == "/fast"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # kernels and gRPC take a second, and a supervisor that only 
 DEFAULT_PARTITIONS = 4
 LEAST_QUOTA = 64 << 20
 DEFAULT_QUOTA, DEFAULT_STUCK = "1GiB", "60s"  # of --memory-quota and --region-stuck-after
+DEFAULT_GRACE, DEFAULT_SCANS = "2m", 64  # of --lock-grace and --tikv-scans
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?", re.IGNORECASE)
@@ -56,6 +57,7 @@ def split_table(text: str) -> tuple[str, int]:
 
 _OF_GROUPS = (
     *("compression", "transport", "memory_quota", "row_budget", "prewrite_budget", "low_water_bytes", "stuck_after", "filter_loop", "term"),
+    *("lock_grace", "tikv_scans"),
     *("ca", "cert", "key"),
 )
 """Settings that a coordinator sends to its groups, besides PD's addresses."""
@@ -93,6 +95,8 @@ class CaptureConfig:
     cert: Path | None = None
     key: Path | None = None
     stuck_after: float = 60.0  # seconds without progress after which a region is subscribed again
+    lock_grace: float = 120.0  # seconds for which a transaction's TTL must be over before the watchdog resolves its locks
+    tikv_scans: int = DEFAULT_SCANS  # scans at the same time: of each store's regions, and parts of tables read at once
     filter_loop: bool = False  # without the rows that another change data capture wrote
     term: int = 0  # of the server that leads and started this capture; 0: no server did
 
@@ -109,6 +113,10 @@ class CaptureConfig:
             raise ConfigError(f"--memory-quota {self.memory_quota}: at least {LEAST_QUOTA} bytes")
         if self.stuck_after < 1:
             raise ConfigError(f"--region-stuck-after {self.stuck_after} s: at least one second")
+        if self.lock_grace < 0:
+            raise ConfigError(f"--lock-grace {self.lock_grace} s: a time of no less than zero")
+        if self.tikv_scans < 1:
+            raise ConfigError(f"--tikv-scans {self.tikv_scans}: at least 1")
         if self.gc_ttl < 60:
             raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
         if self.master is not None and _MASTER.fullmatch(self.master) is None:  # checked here, before a log exists
@@ -150,6 +158,7 @@ class CaptureConfig:
         """Return the settings for a group, as JSON; see `from_coordinator`."""
         quota = self.memory_quota // workers if self.on_one_machine else self.memory_quota
         told = {name: getattr(self, name) for name in _OF_GROUPS} | {"pd": list(self.pd), "memory_quota": quota}
+        told["tikv_scans"] = max(1, self.tikv_scans // workers)
         return {name: str(value) if isinstance(value, Path) else value for name, value in told.items()}
 
     @classmethod

@@ -148,6 +148,7 @@ def loading_of(storage: Storage, config: CaptureConfig, retry: StorageRetry | No
     """Return the initial loads of a capture's log."""
     command = children.program("tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder))
     command += ["--log-compression", config.compression, "--log-level", config.log_level]
+    command += ["--tikv-scans", str(config.tikv_scans)]
     for flag, value in (
         ("--log-file", config.log_file),
         ("--master", config.master),

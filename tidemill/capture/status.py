@@ -49,6 +49,7 @@ class Section:
     held_tables: list[dict[str, Any]] = field(default_factory=list)
     ranges_behind: int = 0
     locks_resolved: int = 0
+    transactions_resolved: int = 0
     regions_renewed: int = 0
     streams_renewed: int = 0
     paused: str = ""  # why nothing is published
@@ -57,6 +58,9 @@ class Section:
     stale_rows: int = 0
     rows_out_of_range: int = 0
     repeated_commits: int = 0
+    lock_only_rows: int = 0
+    skipped_rows: int = 0
+    repeated_initialized: int = 0
     spilled_prewrites: int = 0
     region_questions: int = 0
     pending_prewrites: int = 0
@@ -79,7 +83,8 @@ _SUMS = (
     *("tables", "rows", "bytes", "segments", "received_bytes", "received_messages", "spilled_rows", "protocol_violations"),
     *("waiting_bytes", "prewrite_bytes", "locks_resolved", "regions_renewed", "streams_renewed", "matched_rows", "unknown_events"),
     *("stale_rows", "rows_out_of_range", "repeated_commits", "spilled_prewrites", "region_questions", "pending_prewrites"),
-    *("late_commits", "memory_bytes", "inbox_bytes", "ranges_behind"),
+    *("late_commits", "memory_bytes", "inbox_bytes", "ranges_behind", "lock_only_rows", "skipped_rows", "repeated_initialized"),
+    "transactions_resolved",
 )
 _COUNTS = ("regions", "region_errors", "violations", "cpu_seconds")
 LISTED = 64
@@ -122,6 +127,7 @@ class CaptureStatus:
     held_tables: list[dict[str, Any]] = field(default_factory=list)  # tables that are held up: cause, since when; the slowest first
     ranges_behind: int = 0  # ranges, subscribed or not, that lag so far behind that they may hold up their table
     locks_resolved: int = 0  # locks of clients that are gone
+    transactions_resolved: int = 0  # whose locks these were
     regions_renewed: int = 0  # subscribed again because they were stuck
     streams_renewed: int = 0  # opened again because nothing was heard on them
     matched_rows: int = 0  # received with their commit, some more than once
@@ -129,6 +135,9 @@ class CaptureStatus:
     stale_rows: int = 0  # from before the start
     rows_out_of_range: int = 0  # outside of the subscribed range
     repeated_commits: int = 0
+    lock_only_rows: int = 0  # of commits that change nothing
+    skipped_rows: int = 0  # without a key, of a kind that this version does not know
+    repeated_initialized: int = 0
     spilled_prewrites: int = 0  # that waited on disk
     region_questions: int = 0  # to PD
     pending_prewrites: int = 0  # in memory, now
@@ -344,6 +353,7 @@ _COUNTERS = {
     "spilled_rows": "Rows that waited on disk",
     "protocol_violations": "Subscriptions begun again because a store broke the protocol",
     "locks_resolved": "Locks of dead clients that were resolved",
+    "transactions_resolved": "Transactions of dead clients whose locks were resolved",
     "regions_renewed": "Regions subscribed again because they were stuck",
     "streams_renewed": "Streams opened again because they were silent",
     "matched_rows": "Rows received with their commit, some more than once",
@@ -351,6 +361,9 @@ _COUNTERS = {
     "stale_rows": "Rows received from before the start",
     "rows_out_of_range": "Rows received outside of the subscribed range",
     "repeated_commits": "Commits received again",
+    "lock_only_rows": "Rows of commits that only lock",
+    "skipped_rows": "Rows left out: without a key, of a kind that this version does not know",
+    "repeated_initialized": "Ends of a scan received again",
     "spilled_prewrites": "Prewrites that waited on disk",
     "region_questions": "Questions to PD for regions, many ranges in each",
 }

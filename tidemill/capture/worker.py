@@ -90,9 +90,11 @@ class Pulling:
             retry=self.retry,
             traced=seal_traces([*map(str, self.partitions), *(("schema",) if on_schema is not None else ())]),
         )
-        self.machine = RegionMachine(len(logs))
+        self.machine = RegionMachine(len(logs), max_scans=config.tikv_scans)
         self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail, filter_loop=config.filter_loop)
-        self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.stuck_thresholds)
+        self.watchdog = Watchdog(
+            self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.stuck_thresholds, config.lock_grace
+        )
         entries = writer.identity.rules_above(min([*self.heads(), history.resolved_ts]))
         self._left: list[Moved] = []  # moves whose old span has ended
         self.spans = TableSpans(
@@ -238,6 +240,7 @@ class Pulling:
             held_tables=[one | {"partition": self._named(one["partition"])} for one in verdicts.held_tables],
             ranges_behind=verdicts.ranges_behind,
             locks_resolved=verdicts.locks_resolved,
+            transactions_resolved=verdicts.transactions_resolved,
             regions_renewed=verdicts.renewed,
             streams_renewed=verdicts.streams_renewed,
             paused=self.paused,

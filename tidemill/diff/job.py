@@ -16,6 +16,8 @@ from typing import Any, Protocol
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from tidemill.capture.config import DEFAULT_SCANS
+from tidemill.capture.tikv.read.tables import tasks_at_once
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.delivery.zone import parse_zone
 from tidemill.diff.database import Database, Known
@@ -173,13 +175,14 @@ class Here:
 class OnSpark:
     """Runs a comparison as Spark jobs."""
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
+    def __init__(self, context: Any, scans: int = DEFAULT_SCANS) -> None:
+        """`scans`: of TiKV at once, at most."""
+        self._context, self._scans = context, scans
 
     def sums(self, work: Sequence[Work], tables: Sequence[DiffTable], tick: Tick) -> tuple[Sums, Sums]:
         """As `Here.sums`."""
         found: tuple[list[Sums], list[Sums]] = ([], [])
-        made = self._context.parallelize([*work], max(1, len(work))).mapPartitions(partial(sums, tables=tables))
+        made = self._made(work).mapPartitions(partial(sums, tables=tables))
         with _lost():
             arrived = made.collect()
         for side, one in _unfailed(arrived):
@@ -187,9 +190,12 @@ class OnSpark:
         tick(len(work))
         return added(found[UP]), added(found[DOWN])
 
+    def _made(self, work: Sequence[Work]) -> Any:
+        return self._context.parallelize([*work], tasks_at_once(len(work), self._context.defaultParallelism, self._scans))
+
     def differences(self, work: Sequence[Work], tables: Sequence[DiffTable], wanted: Wanted, tick: Tick) -> Iterator[RowDifference]:
         """As `Here.differences`."""
-        read = self._context.parallelize([*work], max(1, len(work))).mapPartitions(partial(rows, tables=tables, wanted=wanted))
+        read = self._made(work).mapPartitions(partial(rows, tables=tables, wanted=wanted))
         meeting = max(self._context.defaultParallelism, len(work) // 4)
         met = read.map(_keyed).partitionBy(meeting, home_of).map(_unkeyed)
         with _lost():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tidemill.capture.config import DEFAULT_SCANS
 from tidemill.diff.database import Known
 from tidemill.diff.digest import Sums, different
 from tidemill.diff.job import CHUNKS, Buckets, Here, OnSpark, Place, Tick, Wanted, Work
@@ -70,6 +71,7 @@ class Options:
     absent_rows: bool = False  # name the rows of tables that are not downstream, too: they are to be repaired
     master: str | None = None
     threads: int = 4
+    scans: int = DEFAULT_SCANS  # of TiKV at once, at most
 
 
 class Comparison:
@@ -98,7 +100,7 @@ class Comparison:
         if not self._options.structure_only:
             with ExitStack() as stack:
                 use_spark = remote and (self._options.master is not None or sum(rows.values()) >= SMALL_ROWS)
-                runner = OnSpark(_session(stack, self._options.master)) if use_spark else Here()
+                runner = OnSpark(_session(stack, self._options.master), self._options.scans) if use_spark else Here()
                 self._compare_rows(report, set(rows), runner)
         return report
 

@@ -54,6 +54,7 @@ class FaultCommands:
             "mute": self._mute,
             "busy": self._busy,
             "pace": self._pace,
+            "slow": self._slow,
             "break-streams": self._break_streams,
             "resolve-orphans": self._resolve_orphans,
             "clock": self._clock,
@@ -168,6 +169,18 @@ class FaultCommands:
         """Change the interval of resolved timestamps."""
         self._playground.resolved_interval = float(request["seconds"])
         return {}
+
+    def _slow(self, request: Json) -> Json:
+        """Let a store work for some seconds on each call of a kind (KvCheckTxnStatus) before it does it; 0: no longer."""
+        store, call, seconds = int(request.get("store", 1)), str(request["call"]), float(request["seconds"])
+        if store not in self._playground.kvs:
+            raise SqlError(f"there is no store {store}")
+        slow = self._playground.kvs[store].slow
+        if seconds:
+            slow[call] = seconds
+        else:
+            slow.pop(call, None)
+        return {"store": store, "slow": dict(slow)}
 
     def _resolve_orphans(self, request: Json) -> Json:
         """Resolve the locks of dead clients, as a reader does when it meets one."""

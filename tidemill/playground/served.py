@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from tidemill.playground.services.feed import FeedService
+from tidemill.playground.services.kv import KvService
 from tidemill.playground.services.members import Members
 from tidemill.playground.services.ports import Port
 from tidemill.playground.sql.session import Database, Result
@@ -24,6 +25,7 @@ class Served(Protocol):
     database: Database
     members: Members
     feeds: dict[int, FeedService]
+    kvs: dict[int, KvService]
     store_ports: dict[int, Port]
     pd_ports: dict[int, Port]
     resolved_interval: float

@@ -104,6 +104,7 @@ class Playground:
         self.members = Members(pds, time.monotonic)
         self._shared = pds == 0  # PD and store 1 are one server
         self.feeds: dict[int, FeedService] = {}
+        self.kvs: dict[int, KvService] = {}
         self.control = ControlService(self)
         self.pd_address = ""
         self.paused = False
@@ -147,7 +148,8 @@ class Playground:
 
     def _store_handlers(self, store_id: int) -> list[grpc.GenericRpcHandler]:
         feed = self.feeds[store_id] = FeedService(self.cluster.feeds, store_id, multiplexing=not self._old_feed)
-        handlers = [KvService(self.cluster, store_id).handler(), feed.handler()]
+        kv = self.kvs[store_id] = KvService(self.cluster, store_id)
+        handlers = [kv.handler(), feed.handler()]
         return handlers + (self._pd_handlers(1) if self._shared and store_id == 1 else [])
 
     def _pd_handlers(self, member_id: int) -> list[grpc.GenericRpcHandler]:

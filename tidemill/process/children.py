@@ -26,6 +26,22 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 `json.py` in the folder where somebody calls `tidemill run` would be imported in place of Python's own."""
 
 
+_OF_WORKERS = frozenset(
+    {
+        *("PYTHON_UNIX_DOMAIN_ENABLED", "PYTHON_UDF_BATCH_SIZE", "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE", "PYTHON_FAULTHANDLER_DIR"),
+        *("SPARK_PYTHON_RUNTIME", "SPARK_REUSE_WORKER", "SPARK_SIMPLIFIED_TRACEBACK", "SPARK_HIDE_TRACEBACK", "SPARK_JOB_ARTIFACT_UUID"),
+        *("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_CONNECT_MODE", "SPARK_ENV_LOADED", "SPARK_SCALA_VERSION"),
+        *("PYSPARK_EXECUTOR_MEMORY_MB", "PYSPARK_PLANNER_MEMORY_MB", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH",
+    }
+)
+_OF_FACTORY = "PYTHON_WORKER_FACTORY_"
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+"""What Spark's Java and its scripts put into the environment of a Python worker, about this worker and this Java. A child with a Spark of
+its own would take it for its own: a daemon that opens a Unix socket while Java waits for a TCP port, another driver's gateway, a folder
+that goes when the other Spark ends. Source: PythonWorkerFactory and PythonRunner of Spark, daemon.py and worker.py of PySpark."""
+
+
 def python(module: str, *arguments: str) -> list[str]:
     """The command line of a module of Tidemill as a program."""
     return [sys.executable, "-P", "-m", module, *arguments]
@@ -37,8 +53,13 @@ def program(module: str, *arguments: str) -> list[str]:
 
 
 def environment(*more: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment for a child, with more variables."""
-    found = {**os.environ, **SAFE_PATH}
+    """This process's environment for a child, with more variables, and without what concerns only this process where it is a Python worker
+    of Spark."""
+    is_worker = any(name.startswith(_OF_FACTORY) for name in os.environ)
+    found = {name: value for name, value in os.environ.items() if name not in _OF_WORKERS and not name.startswith(_OF_FACTORY)}
+    if is_worker:  # there it is the folder of that Spark's blocks; elsewhere the user's choice
+        found.pop(_LOCAL_DIRS, None)
+    found.update(SAFE_PATH)
     for one in more:
         found.update(one)
     return found

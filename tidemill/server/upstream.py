@@ -75,7 +75,7 @@ class Upstream:
                 raise InvalidParameter(f"the cluster has no region {region_id}")
             at = regions[-1].end
         now = await pd.tso()
-        done = await LockResolver(pd).resolve(*raw_range(found), ts or now, now)
+        done = await LockResolver(pd, grace_s=0.0).resolve(*raw_range(found), ts or now, now)
         return done.committed + done.rolled_back
 
 

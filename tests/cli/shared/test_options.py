@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.support.changelog.logs import golden_log
-from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
+from tidemill.capture.config import DEFAULT_GRACE, DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.cli.changefeeds import run
 from tidemill.cli.changefeeds.launch import Options, Times, children
@@ -97,17 +97,27 @@ def options_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *flags: str) ->
 
 
 def test_run_gives_the_capture_its_memory_and_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = options_for(monkeypatch, tmp_path, "--memory-quota", "256MiB", "--stuck-after", "90s")
+    options = options_for(
+        monkeypatch, tmp_path, "--memory-quota", "256MiB", "--stuck-after", "90s", "--lock-grace", "5m", "--tikv-scans", "8"
+    )
     capture, _ = children(options, Times(1, 2, None), FeedFolder(tmp_path, "f"))
     argv = capture.argv
     assert argv[argv.index("--memory-quota") + 1] == "256MiB"
     assert argv[argv.index("--region-stuck-after") + 1] == "90s"
+    assert (argv[argv.index("--lock-grace") + 1], argv[argv.index("--tikv-scans") + 1]) == ("5m", "8")
     capture, _ = children(options_for(monkeypatch, tmp_path), Times(1, 2, None), FeedFolder(tmp_path, "f"))
-    assert {"--memory-quota", "--region-stuck-after"}.isdisjoint(capture.argv)
+    assert {"--memory-quota", "--region-stuck-after", "--lock-grace", "--tikv-scans"}.isdisjoint(capture.argv)
 
 
 @pytest.mark.parametrize(
-    "flags", [("--memory-quota", "much"), ("--memory-quota", "1MiB"), ("--region-stuck-after", "soon"), ("--region-stuck-after", "1ms")]
+    "flags",
+    [
+        ("--memory-quota", "much"),
+        ("--memory-quota", "1MiB"),
+        ("--region-stuck-after", "soon"),
+        ("--region-stuck-after", "1ms"),
+        ("--lock-grace", "2"),
+    ],
 )
 def test_run_refuses_them_before_anything_starts(tmp_path: Path, flags: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -127,6 +137,7 @@ def test_run_takes_what_capture_takes() -> None:
 def test_the_defaults_are_those_of_the_settings() -> None:
     assert size_bytes(DEFAULT_QUOTA, "--memory-quota") == CaptureConfig(pd=("h:1",), log="l").memory_quota
     assert duration_ms(DEFAULT_STUCK, "--stuck-after") / 1000 == CaptureConfig(pd=("h:1",), log="l").stuck_after
+    assert duration_ms(DEFAULT_GRACE, "--lock-grace") / 1000 == CaptureConfig(pd=("h:1",), log="l").lock_grace
 
 
 def test_every_verb_is_a_module_with_help() -> None:

@@ -190,3 +190,17 @@ def test_tables_that_are_still_being_read(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="still being read"):
         read(log, table="app.t", initialSnapshot="true")
     assert Stream(log, table="app.t", initialSnapshot="true").batches() == [], "a stream waits"
+    with pytest.raises(LogError, match="1 parts are missing"):
+        Stream(log, table="app.t", initialSnapshot="true", available_now=True).batches()
+    assert Stream(log, table="app.t", available_now=True).batches() == [], "only initialSnapshot needs them"
+
+
+def test_a_log_without_tables_is_no_table_without_rows(tmp_path: Path) -> None:
+    log = SqlLog("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)").write(tmp_path / "log")
+    for given in ({"table": "app.t"}, {"tables": "app.*"}):
+        with pytest.raises(LogError, match=r"(?s)no tables as of its start.*--snapshot"):
+            read(log, initialSnapshot="true", **given)
+        with pytest.raises(LogError, match="no tables as of its start"):
+            Stream(log, initialSnapshot="true", **given)
+    stream = Stream(log, table="app.t", initialSnapshot="true", startingTs="latest")
+    assert stream.batches() == [], "from now on there is nothing to miss"

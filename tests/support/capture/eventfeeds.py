@@ -135,7 +135,7 @@ class Reference:
                 self._settle()
             elif row.type in handle:
                 handle[row.type]((row.start_ts, row.key), row)
-            elif not 0 < row.commit_ts <= self.since:
+            elif row.key and not 0 < row.commit_ts <= self.since:
                 self._breaks("row of a type that this version does not know", (row.start_ts, row.key), row.commit_ts)
 
     def _breaks(self, cause: str, key: Key, commit_ts: int) -> None:

@@ -32,6 +32,8 @@ def _event(kind: str, inner: str) -> Row | int:
         return int(values[0])
     if kind == "I":
         return Row(type=INITIALIZED)
+    if kind in ("U", "N") and not fields:
+        return Row(type=UNKNOWN_TYPE if kind == "N" else 0)  # type: ignore[arg-type]
     key = values[0].encode()
     start = int(values[1])
     data = [b"" if v == "-" else v.encode() for v in values[2:]]

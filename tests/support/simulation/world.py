@@ -35,7 +35,7 @@ class World:
         trouble = (
             (4, self.split), (3, self.merge), (3, self.transfer), (3, self.lock), (3, self.unlock), (2, self.break_stream),
             (2, self.fail_region), (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol), (2, self.renew),
-            (2, self.garble), (1, self.store_down), (2, self.lose_and_merge), (0.4, self.kill),
+            (2, self.garble), (1, self.store_down), (2, self.lose_and_merge), (0.4, self.kill), (3, self.lock_only),
         )  # fmt: skip
         share = random.choice((0.2, 0.5, 1.0))  # of these in one round: everything at once keeps a capture from ever getting anywhere
         self.acts = (*always, *(pair for pair in trouble if random.random() < share))
@@ -83,10 +83,16 @@ class World:
         newest = cluster.mvcc.tablet(key).newest(key) if key is not None else None
         if key is None or newest is None or newest[2] is None or key in cluster.mvcc.locks or self.workload.ddl_runs:
             return
-        if self.random.random() < 0.5:
-            self.pending.append(cluster.prewrite([(key, newest[2])], kind=LockKind.PESSIMISTIC))  # never seen, never in the way
+        if self.random.random() < 0.5:  # never in the way
+            kind = self.random.choice((LockKind.PESSIMISTIC, LockKind.LOCK))
+            self.pending.append(cluster.prewrite([(key, newest[2])], kind=kind))
         else:
             self.pending.append(cluster.prewrite([(key, self.random.choice((newest[2], None)))]))
+
+    def lock_only(self) -> None:
+        """A transaction locks a key of a region, and commits without a change: the subscriptions of the whole region see an empty row."""
+        region = self.random.choice(list(self.sim.cluster.regions))
+        self.sim.cluster.feeds.lock_only(region, self.random.choice((1, 3)))
 
     def unlock(self) -> None:
         if self.pending:

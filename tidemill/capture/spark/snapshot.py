@@ -25,9 +25,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from tidemill import logs, tso
+from tidemill.capture.config import DEFAULT_SCANS
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import security_of
-from tidemill.capture.tikv.read.tables import batches, drained
+from tidemill.capture.tikv.read.tables import batches, drained, tasks_at_once
 from tidemill.changelog.initial_load import Part, missing, note_complete, read_plan, write_part
 from tidemill.changelog.storage.open import open_storage
 from tidemill.delivery.machine.failures import JobLost
@@ -95,8 +96,8 @@ def _load(loop: asyncio.AbstractEventLoop, upstream: Upstream, location: str, co
     return Outcome(part, rows)
 
 
-def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none") -> int:
-    """Read the parts missing at `ts`; return the number of rows. Raises the error of a part, JobLost."""
+def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none", scans: int) -> int:
+    """Read the parts missing at `ts`, `scans` at once at most; return the number of rows. Raises the error of a part, JobLost."""
     from tidemill.spark.session import start_context, stop_spark
 
     storage = open_storage(location)
@@ -111,9 +112,10 @@ def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scra
     with ExitStack() as stack:
         context: Any = start_context(scratch / "load-spark.log", master=master, name=f"tidemill load {ts}")
         stack.callback(stop_spark, context)
+        slices = tasks_at_once(len(todo), context.defaultParallelism, scans)
         work = partial(load_parts, upstream, location, compression)
         try:
-            outcomes: list[Outcome] = context.parallelize(todo, len(todo)).mapPartitions(work).collect()
+            outcomes: list[Outcome] = context.parallelize(todo, slices).mapPartitions(work).collect()
         except OSError as error:
             raise JobLost(f"Spark's Java process is gone: {error}") from error
         except (Py4JError, PySparkException) as error:
@@ -140,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(flag, type=Path)
     parser.add_argument("--scratch", type=Path, default=Path())
     parser.add_argument("--log-compression", default="none")
+    parser.add_argument("--tikv-scans", type=int, default=DEFAULT_SCANS)
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-file", type=Path)
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
@@ -154,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             master=options.master,
             scratch=options.scratch,
             compression=options.log_compression,
+            scans=options.tikv_scans,
         )
     except TidemillError as error:
         fail(error)

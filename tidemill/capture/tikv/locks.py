@@ -1,14 +1,24 @@
 """Resolves locks that their clients left behind: finds them by KvScanLock, and ends each as its transaction ended.
 
-A prewritten lock holds back the resolved ts of its whole region. The primary key decides the fate of the transaction (KvCheckTxnStatus).
-While the primary's TTL lasts, the client may be alive, and the lock is left alone. Clients prewrite secondaries in parallel with the
-primary. So a missing primary is rolled back only when the lock's own TTL is over, as in client-go. The fate of an async-commit transaction
-depends on its secondaries (KvCheckSecondaryLocks): it is committed if all of them are there. KvResolveLock carries out the fate; the change
-feed then shows a COMMIT or ROLLBACK as usual.
+A prewritten lock holds back the resolved ts of its whole region. The primary key decides the fate of the transaction. KvCheckTxnStatus both
+reads and changes it: TiKV rolls the primary back if its TTL is over at the `current_ts` of the request. On a busy machine a living client's
+heartbeat may come seconds late, so a transaction is first looked at with `current_ts` 0, at which no TTL is over, and without
+`rollback_if_not_exist`: TiKV changes nothing then. Only when the TTL has been over for the whole grace is TiKV asked to roll it back, with
+the `current_ts` of a grace ago: TiKV decides again, by the TTL as it is then, and a heartbeat that came meanwhile wins.
+(`caller_start_ts` is always 0: nothing is read, so no commit_ts is pushed.)
+
+Clients prewrite secondaries in parallel with the primary, so a missing primary is rolled back only when the lock's own TTL has been over
+for the grace. The fate of an async-commit transaction depends on its secondaries (KvCheckSecondaryLocks, which rolls missing ones back):
+it is committed if all of them are there, and asked for after the grace as well. What has been committed or rolled back already has no
+life to shorten. KvResolveLock carries out the fate; the change feed then shows a COMMIT or ROLLBACK as usual.
+
+A call to check a transaction is made once at a time, however many regions wait for it, and not again while a store may still be at work
+on it: it has a deadline as long as the grace, and is not repeated when no answer came.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +34,11 @@ from tidemill.wire import kvrpcpb_pb2
 
 PAGE = 1024
 """Locks in one answer, and keys in one request."""
+
+GRACE_S = 120.0
+"""How long a TTL has to be over, by default, before a transaction counts as its dead client's."""
+
+LEAST_DEADLINE_S = 20.0
 
 COMMITTING_MS = 20_000
 """How long after its commit_ts the client of a transaction may take to commit the secondaries."""
@@ -56,6 +71,16 @@ class LockSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Resolved:
+    """A transaction whose locks in a region were ended. `commit_ts`: 0 for a rollback."""
+
+    start_ts: int
+    primary: bytes
+    commit_ts: int
+    locks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """The result of resolving a region's locks."""
 
@@ -63,14 +88,26 @@ class Found:
     committed: int = 0
     rolled_back: int = 0
     waiting: Mapping[int, int] = field(default_factory=dict)  # number of locks left, by their transaction's start_ts
+    resolved: tuple[Resolved, ...] = field(default=(), compare=False)
 
 
 class LockResolver:
-    """Resolves the locks of key ranges."""
+    """Resolves the locks of key ranges. `grace_s`: see the head of this module; 0: as soon as a TTL is over, as any reader of TiKV does."""
 
-    def __init__(self, pd: PdClient, retry_s: float = 20.0) -> None:
-        self.pd = pd
+    grace_s = GRACE_S
+
+    def __init__(self, pd: PdClient, retry_s: float = 20.0, grace_s: float = GRACE_S) -> None:
+        self.pd, self.grace_s = pd, grace_s
         self._calls = RegionCalls(pd, retry_s)
+        self._checks = RegionCalls(pd, retry_s, max(grace_s, LEAST_DEADLINE_S), repeats=False)
+        self._checking: dict[tuple[int, bytes], asyncio.Task[Fate]] = {}
+
+    async def close(self) -> None:
+        """End the calls that are still running."""
+        checks = list(self._checking.values())
+        for check in checks:
+            check.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
 
     async def resolve(self, start: bytes, end: bytes, max_version: int, now_ts: int, before: Mapping[int, int] | None = None) -> Found:
         """End the locks in the raw range [start, end) with start_ts <= max_version whose transactions have ended; an empty end is open.
@@ -88,7 +125,7 @@ class LockResolver:
             seen += [_seen(lock) for lock in page[: PAGE - len(seen)]]
         fates: dict[int, int] = {}
         for start_ts, lock in first.items():
-            fate = await self._fate(lock, now_ts)
+            fate = await self._fate_once(lock, now_ts)
             shrinks = before is not None and waiting[start_ts] < before.get(start_ts, 0)
             if fate.commit_ts is not None and not _is_committing(fate, now_ts, shrinks):
                 fates[start_ts] = fate.commit_ts
@@ -102,6 +139,7 @@ class LockResolver:
             sum(waiting[start_ts] for start_ts, commit_ts in fates.items() if commit_ts),
             sum(waiting[start_ts] for start_ts, commit_ts in fates.items() if not commit_ts),
             {start_ts: n for start_ts, n in waiting.items() if start_ts not in fates},
+            tuple(Resolved(start_ts, first[start_ts].primary_lock, ts, waiting[start_ts]) for start_ts, ts in fates.items()),
         )
 
     async def _pages(self, start: bytes, end: bytes, max_version: int) -> AsyncIterator[list[Any]]:
@@ -129,30 +167,52 @@ class LockResolver:
 
     # ------------------------------------------------------------------ the fate of a transaction
 
+    async def _fate_once(self, lock: Any, now_ts: int) -> Fate:
+        """Return the fate of a lock's transaction. Whoever asks while it is being asked for gets the same answer."""
+        key = lock.lock_version, lock.primary_lock
+        task = self._checking.get(key)
+        if task is None:
+            task = self._checking[key] = asyncio.ensure_future(self._fate(lock, now_ts))
+            task.add_done_callback(lambda _: self._checking.pop(key, None))
+        return await asyncio.shield(task)
+
     async def _fate(self, lock: Any, now_ts: int, force_sync: bool = False) -> Fate:
-        age = tso.physical_ms(now_ts) - tso.physical_ms(lock.lock_version)
+        """Look at the primary, and let TiKV end the transaction if its TTL has been over for the grace."""
+        grace_ms = round(self.grace_s * 1000)
+        over_for = tso.physical_ms(now_ts) - tso.physical_ms(lock.lock_version) - grace_ms  # at TTL 0
+        answer = await self._status(lock, 0, rollback=False, force_sync=force_sync)
+        if answer.HasField("error"):
+            if not answer.error.HasField("txn_not_found") or over_for < lock.lock_ttl:
+                return NOT_ENDED  # the primary is still to be written, or is not a primary any more: it is checked again next time
+        elif answer.HasField("lock_info") or answer.lock_ttl:
+            if over_for < answer.lock_ttl:
+                return Fate(None, answer.lock_ttl)
+            if answer.lock_info.use_async_commit and not force_sync:
+                return await self._async_fate(lock, answer.lock_info, now_ts)
+        else:
+            return Fate(int(answer.commit_version), by_client=True)
+        answer = await self._status(lock, tso.compose(tso.physical_ms(now_ts) - grace_ms), rollback=True, force_sync=force_sync)
+        if answer.HasField("error"):
+            return NOT_ENDED
+        if answer.HasField("lock_info") or answer.lock_ttl:
+            return Fate(None, answer.lock_ttl)  # a heartbeat came
+        return Fate(int(answer.commit_version), by_client=True)
+
+    async def _status(self, lock: Any, current_ts: int, *, rollback: bool, force_sync: bool) -> Any:
+        """Ask for the status of a lock's transaction. TiKV rolls it back if its TTL is over at `current_ts`."""
 
         def request(_: Region) -> Any:
             return kvrpcpb_pb2.CheckTxnStatusRequest(
                 primary_key=lock.primary_lock,
                 lock_ts=lock.lock_version,
-                current_ts=now_ts,
-                rollback_if_not_exist=age >= lock.lock_ttl,
+                current_ts=current_ts,
+                rollback_if_not_exist=rollback,
                 force_sync_commit=force_sync,
                 verify_is_primary=True,
             )
 
-        _, answer = await self._calls.call("KvCheckTxnStatus", lock.primary_lock, request)
-        if answer.HasField("error"):  # the primary is still to be written, or is not a primary any more: check again next time
-            return NOT_ENDED
-        primary = answer.lock_info if answer.HasField("lock_info") else None
-        if primary is not None and primary.use_async_commit and not force_sync:
-            if age < answer.lock_ttl:
-                return Fate(None, answer.lock_ttl)
-            return await self._async_fate(lock, primary, now_ts)
-        if answer.lock_ttl:
-            return Fate(None, answer.lock_ttl)
-        return Fate(int(answer.commit_version), by_client=True)
+        _, answer = await self._checks.call("KvCheckTxnStatus", lock.primary_lock, request)
+        return answer
 
     async def _async_fate(self, lock: Any, primary: Any, now_ts: int) -> Fate:
         """Return the fate: committed if every secondary is locked or one is committed; otherwise the check has rolled the missing ones
@@ -160,7 +220,7 @@ class LockResolver:
         commit_ts = int(primary.min_commit_ts)
         keys = sorted(set(primary.secondaries))
         while keys:
-            region, answer = await self._calls.call("KvCheckSecondaryLocks", keys[0], partial(_secondaries, lock.lock_version, keys))
+            region, answer = await self._checks.call("KvCheckSecondaryLocks", keys[0], partial(_secondaries, lock.lock_version, keys))
             if answer.HasField("error"):
                 return NOT_ENDED
             if any(not found.use_async_commit for found in answer.locks):

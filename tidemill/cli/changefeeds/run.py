@@ -187,6 +187,8 @@ def command(
     capture_config: shared.CaptureConfigOption = None,
     memory_quota: shared.MemoryQuotaOption = None,
     stuck_after: shared.StuckAfterOption = None,
+    lock_grace: shared.LockGraceOption = None,
+    tikv_scans: shared.TikvScansOption = None,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
@@ -230,7 +232,7 @@ def command(
     `tidemill changefeed resume`. SIGTERM stops the run at the end of a batch. The first start creates the changefeed and fixes its
     settings; a later start continues from its checkpoint.
     """
-    from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes, split_table
+    from tidemill.capture.config import DEFAULT_GRACE, DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes, split_table
     from tidemill.capture.groups.plan import groups_of
 
     logs.setup(log_level, log_file, part="run")
@@ -248,6 +250,7 @@ def command(
                 control_addr=control_addr,
                 memory_quota=size_bytes(memory_quota or DEFAULT_QUOTA, "--memory-quota"),
                 stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--region-stuck-after") / 1000,
+                lock_grace=duration_ms(lock_grace or DEFAULT_GRACE, "--lock-grace") / 1000,
             )
         )
     changefeed = load_config(config)
@@ -288,6 +291,8 @@ def command(
             ("--transport", transport),
             ("--memory-quota", memory_quota),
             ("--region-stuck-after", stuck_after),
+            ("--lock-grace", lock_grace),
+            ("--tikv-scans", tikv_scans),
             ("--ca", ca),
             ("--cert", cert),
             ("--key", key),

@@ -11,7 +11,16 @@ import uvloop
 
 from tidemill import logs
 from tidemill.capture.capture import Capture
-from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes, split_table
+from tidemill.capture.config import (
+    DEFAULT_GRACE,
+    DEFAULT_QUOTA,
+    DEFAULT_SCANS,
+    DEFAULT_STUCK,
+    CaptureConfig,
+    duration_ms,
+    size_bytes,
+    split_table,
+)
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
@@ -20,12 +29,14 @@ from tidemill.cli.shared.options import (
     BinlogOption,
     DrainerAddrOption,
     DrainerIdOption,
+    LockGraceOption,
     LogLevelOption,
     MemoryQuotaOption,
     PdOption,
     SplitTablesOption,
     StatusAddrOption,
     StuckAfterOption,
+    TikvScansOption,
     binlog_options,
 )
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
@@ -88,6 +99,8 @@ def command(
     cert: CertOption = None,
     key: KeyOption = None,
     stuck_after: StuckAfterOption = None,
+    lock_grace: LockGraceOption = None,
+    tikv_scans: TikvScansOption = None,
     filter_loop: Annotated[
         bool,
         typer.Option("--filter-loop", help="Without rows that TiCDC or Tidemill wrote: for changefeeds with bdr-mode only."),
@@ -130,6 +143,8 @@ def command(
         cert=cert,
         key=key,
         stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--region-stuck-after") / 1000,
+        lock_grace=duration_ms(lock_grace or DEFAULT_GRACE, "--lock-grace") / 1000,
+        tikv_scans=tikv_scans or DEFAULT_SCANS,
         filter_loop=filter_loop,
         term=term,
         status_addr=status_addr,

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from tidemill import logs, tso
-from tidemill.cli.shared.options import JsonOption, LogLevelOption, Output, OutputOption, SparkMasterOption, TzOption, form
+from tidemill.cli.shared.options import JsonOption, LogLevelOption, Output, OutputOption, SparkMasterOption, TikvScansOption, TzOption, form
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
 from tidemill.cli.shared.topics import TopicOption
 from tidemill.errors import ConfigError, SystemFailed, TidemillError, redact
@@ -49,6 +49,7 @@ def command(
     force_replicate: Annotated[bool, typer.Option("--force-replicate", help="Tables without a key too, as in the TOML.")] = False,
     tz: TzOption = None,
     master: SparkMasterOption = None,
+    tikv_scans: TikvScansOption = None,
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
     ca: CaOption = None,
@@ -62,6 +63,7 @@ def command(
     Ends with 0 if they are equal, 1 if they differ, 2 for an error. The changefeed should rest (stopped, paused, at a sync point): of rows
     that change meanwhile it cannot be said whether they differ.
     """
+    from tidemill.capture.config import DEFAULT_SCANS
     from tidemill.diff.moment import has_gone_on
     from tidemill.diff.session import Comparison, Options
 
@@ -74,7 +76,7 @@ def command(
             show = stack.enter_context(_shown(output is Output.TEXT))
             place, choose = _downstream(stack, sink_uri, topic or [], snapshot, tz, ts, changefeed_id, config)
             upstream = _upstream(log, pd, tls, choose, wish)
-            options = Options(chunk_size, check_struct_only, fix_sql is not None, master)
+            options = Options(chunk_size, check_struct_only, fix_sql is not None, master, scans=tikv_scans or DEFAULT_SCANS)
             report = Comparison(upstream, place, wish, options, show).run()
             gone_on = not report.equal and has_gone_on(place, changefeed_id, report.ts)
         if fix_sql is not None:

@@ -60,6 +60,17 @@ StuckAfterOption = Annotated[
     typer.Option("--region-stuck-after", "--stuck-after", help="A region without progress is subscribed again after this time (60s)."),
 ]
 
+LockGraceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lock-grace", help="A lock is resolved when its transaction's TTL has been over for this long (2m): until then it may live."
+    ),
+]
+TikvScansOption = Annotated[
+    int | None,
+    typer.Option("--tikv-scans", min=1, help="Scans at once: of regions of a store by the capture, and of parts of tables (64)."),
+]
+
 # Of the capture that `run` and `server` start
 LogPartitionsOption = Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")]
 LogCompressionOption = Annotated[str | None, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd (none).")]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-# LogType of cdcpb, and two values of Tidemill's own.
-PREWRITE, COMMIT, ROLLBACK, COMMITTED, INITIALIZED, RESOLVED, ERROR = 1, 2, 3, 4, 5, 6, 7
+# LogType of cdcpb, and three values of Tidemill's own; NEWER stands for every LogType that this version does not know.
+UNKNOWN, PREWRITE, COMMIT, ROLLBACK, COMMITTED, INITIALIZED, RESOLVED, ERROR, NEWER = range(9)
 PUT, DELETE = 1, 2
 AS_PREWRITTEN = 3  # op of a COMMIT without an op, while its PREWRITE is on disk
 
@@ -87,14 +87,21 @@ CONTROL = np.dtype(
 """What the matcher reports to the region state machine. The fields from cause on are for a violation and the row that shows it (key: its
 address, valid until the next batch)."""
 
-C_INITIALIZED, C_ERROR, C_VIOLATION = 1, 2, 3
+C_INITIALIZED, C_ERROR, C_VIOLATION, C_SKIPPED = 1, 2, 3, 4
 V_UNMATCHED, V_LATE, V_EMPTY_PUT, V_FAKE_ONLY, V_NO_OP, V_UNKNOWN_TYPE = 1, 2, 3, 4, 5, 6  # CONTROL.cause of a violation
+
+HANDLE, END = 0, 255
+"""Verdicts on a row by its kind (`ROWS` in capture/tikv/receive/kinds.py): take it; end the subscription. Any other verdict leaves the row
+out, and is the word of the context that counts it. Byte VERDICTS_OF_KIND * kind + 2 * (subscription is live) + (row has a key)."""
+VERDICTS_OF_KIND = 4
+KINDS = NEWER + 1
 
 # The matcher's context: int64 words, mostly addresses. The upper half is scratch space of `match`.
 (X_SUBS, X_NSUBS, X_LOOKUP, X_LOOKUP_MASK, X_SLOTS, X_SLOT_MASK, X_POOL, X_POOL_CAP, X_POOL_TOP, X_POOL_FREE, X_COUNT,
  X_PARTS, X_CONTROL, X_NCONTROL, X_CONTROL_CAP, X_REFS, X_PENDING_BYTES, X_SPILLED, X_NSPILLED, X_LATE, X_NLATE, X_LATE_CAP,
- X_MUX, X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS, X_CLOCK) = range(29)  # fmt: skip
-X_WORDS = 64
+ X_MUX, X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS, X_CLOCK, X_KINDS, X_LOCK_ONLY, X_SKIPPED, X_AGAIN) = range(33)  # fmt: skip
+X_RING = 40  # 32 words
+X_WORDS = 72
 
 # Rows of one partition that wait to be sealed: address, count, capacity, bytes of keys and values.
 P_ADDR, P_COUNT, P_CAP, P_BYTES = range(4)

@@ -11,6 +11,8 @@ The rules are those of TiKV's cdc component, checked against TiCDC's own handler
 - A PREWRITE of op PUT without a value is fake (the lock of a large value was rewritten): it never replaces a real one.
 - commit_ts at or below `since` of the subscription is stale; at or below the resolved ts it breaks the protocol.
 - A row whose key lies outside of the subscription is dropped (servers that do not filter).
+- What a row does by its kind alone, before all that, is in the table of capture/tikv/receive/kinds.py. A row without a kind and a key, as
+  TiKV sends it for a lock-only commit, is nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from tidemill.kernels.receive.layout import (
     ACTIVE,
     C_ERROR,
     C_INITIALIZED,
+    C_SKIPPED,
     COMMIT,
     COMMITTED,
     DEAD,
@@ -37,6 +40,7 @@ from tidemill.kernels.receive.layout import (
     E_START,
     E_STREAM,
     E_VALLEN,
+    END,
     ERROR,
     F_DATA,
     F_DONE,
@@ -47,6 +51,7 @@ from tidemill.kernels.receive.layout import (
     GROW_LATE,
     GROW_PART,
     GROW_POOL,
+    HANDLE,
     INITIALIZED,
     P_ADDR,
     P_BYTES,
@@ -81,10 +86,12 @@ from tidemill.kernels.receive.layout import (
     V_FAKE_ONLY,
     V_UNKNOWN_TYPE,
     V_UNMATCHED,
+    VERDICTS_OF_KIND,
     X_CLOCK,
     X_CONTROL_CAP,
     X_COUNT,
     X_DUP,
+    X_KINDS,
     X_LATE_CAP,
     X_MUX,
     X_NCONTROL,
@@ -95,7 +102,9 @@ from tidemill.kernels.receive.layout import (
     X_POOL_FREE,
     X_POOL_TOP,
     X_RANGE,
+    X_RING,
     X_ROWS,
+    X_SKIPPED,
     X_SLOT_MASK,
     X_SLOTS,
     X_SUBS,
@@ -127,7 +136,7 @@ from tidemill.kernels.receive.text import MASK32, compare, hash32
 
 use_cache()
 
-AHEAD, RING = 12, 32  # entries looked ahead; first context word of the ring of their hashes
+AHEAD = 12  # entries looked ahead; the ring of their hashes is in the context
 IN_CACHE = 4096  # this many pending entries fit into the processor's cache anyway
 
 
@@ -143,20 +152,20 @@ def look_ahead(ctx, entries, n, i, sub, base):
         if PREWRITE <= kind <= ROLLBACK:
             code = hash32(sub, ld64(ent + E_START), base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))
             prefetch(word(ctx, X_SLOTS) + 8 * (code & word(ctx, X_SLOT_MASK)))
-        set_word(ctx, RING + (j & 15), code)
+        set_word(ctx, X_RING + (j & 15), code)
     j = i + AHEAD // 2
     if j < n:
-        code = word(ctx, RING + (j & 15))
+        code = word(ctx, X_RING + (j & 15))
         row = 0
         if code >= 0:
             slot = ld64(word(ctx, X_SLOTS) + 8 * (code & word(ctx, X_SLOT_MASK)))
             if slot != 0 and (slot >> 32) & MASK32 == code:
                 row = word(ctx, X_POOL) + 64 * ((slot & MASK32) - 1)
                 prefetch(row)
-        set_word(ctx, RING + 16 + (j & 15), row)
+        set_word(ctx, X_RING + 16 + (j & 15), row)
     j = i + AHEAD // 4
     if j < n:
-        row = word(ctx, RING + 16 + (j & 15))
+        row = word(ctx, X_RING + 16 + (j & 15))
         if row != 0:
             prefetch(ld64(row + R_KEY))
 
@@ -395,10 +404,23 @@ def on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i):
         return 0
     part = word(ctx, X_PARTS) + 32 * ld32s(sub_at + S_PARTITION)
     if kind == INITIALIZED:
-        return 0 if ld32s(sub_at + S_INIT) != 0 else on_initialized(ctx, sub_at, sub, part, i)
+        return on_initialized(ctx, sub_at, sub, part, i)
     if ld64(part + 8 * P_COUNT) >= ld64(part + 8 * P_CAP):
         return GROW_PART
     return on_row(ctx, sub_at, sub, part, ent, kind, base, chunk, i)
+
+
+@jit
+def leave_out(ctx, sub_at, sub, ent, verdict, base, i):
+    """Leave out a row of a kind that is not taken: count it, or end its subscription. The first of a newer kind is reported."""
+    if verdict == END:
+        commit, start = ld64(ent + E_COMMIT), ld64(ent + E_START)
+        cause = STALE if 0 < commit <= ld64(sub_at + S_SINCE) else V_UNKNOWN_TYPE
+        reject(ctx, sub_at, sub, i, cause, commit, start, base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))
+        return
+    if verdict == X_SKIPPED and word(ctx, X_SKIPPED) == 0:
+        control(ctx, C_SKIPPED, sub, i, 0)
+    bump(ctx, verdict)
 
 
 @entry(6)
@@ -407,13 +429,14 @@ def match(ctx, entries, n, first, base, chunk):
     what has to grow before the call is repeated from there."""
     subs = word(ctx, X_SUBS)
     mux = word(ctx, X_MUX)
+    kinds = word(ctx, X_KINDS)
     last_region = last_request = last_stream = -1
     sub = -1
     sub_at = subs
     far = word(ctx, X_COUNT) > IN_CACHE
     if far:
         for i in range(32):
-            set_word(ctx, RING + i, -1 if i < 16 else 0)
+            set_word(ctx, X_RING + i, -1 if i < 16 else 0)
     for i in range(first, n):
         if far:
             look_ahead(ctx, entries, n, i, sub, base)
@@ -434,10 +457,11 @@ def match(ctx, entries, n, first, base, chunk):
         if sub < 0 or ld32s(sub_at + S_STATE) != ACTIVE:
             bump(ctx, X_UNKNOWN)
             continue
-        if kind == 0:  # it may have changed
-            commit, start = ld64(ent + E_COMMIT), ld64(ent + E_START)
-            verdict = STALE if 0 < commit <= ld64(sub_at + S_SINCE) else V_UNKNOWN_TYPE
-            reject(ctx, sub_at, sub, i, verdict, commit, start, base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))
+        live = 2 if ld32s(sub_at + S_INIT) != 0 else 0
+        keyed = 1 if ld32s(ent + E_KEYLEN) > 0 else 0
+        verdict = ld8(kinds + VERDICTS_OF_KIND * kind + live + keyed)
+        if verdict != HANDLE:
+            leave_out(ctx, sub_at, sub, ent, verdict, base, i)
             continue
         lack = on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i)
         if lack != 0:

@@ -30,6 +30,7 @@ from tidemill.kernels.receive.layout import (
     IMPORT_BIT,
     IMPORTED,
     INITIALIZED,
+    NEWER,
     RESOLVED,
     SCAN_GROW,
 )
@@ -109,7 +110,7 @@ def scan_row(base, p, end, out, region, request, stream, err):
                     return fail(err, E_TS, at)
                 commit = v
             elif tag == 24:
-                kind = v if 0 < v <= INITIALIZED else 0
+                kind = v if 0 <= v <= INITIALIZED else NEWER
             elif tag == 32:
                 op = v if 0 < v <= DELETE else 0
             elif tag == 80:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
@@ -31,6 +33,13 @@ class KvService:
 
     def __init__(self, cluster: Cluster, store_id: int) -> None:
         self._cluster, self._store_id = cluster, store_id
+        self.slow: dict[str, float] = {}
+        """Seconds by call, as KvCheckTxnStatus, that this store works on it before anything happens. A client that gives a call up does not
+        stop the work, as in TiKV."""
+        self.running: Counter[str] = Counter()
+        self.most_running: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self._working: set[asyncio.Task[Any]] = set()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC handler of `tikvpb.Tikv`."""
@@ -48,13 +57,37 @@ class KvService:
         }  # fmt: skip
         methods = {
             name: grpc.unary_unary_rpc_method_handler(
-                self._in_region(answer, call), request.FromString, lambda message: message.SerializeToString()
+                self._counted(name, self._in_region(answer, call)), request.FromString, lambda message: message.SerializeToString()
             )
             for name, (request, answer, call) in calls.items()
         }
         return grpc.method_handlers_generic_handler("tikvpb.Tikv", methods)
 
-    def _in_region(self, answer: Any, call: Callable[[Any, Any, Region], None]) -> Callable[[Any, Context], Any]:
+    def _counted(self, name: str, call: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+        """Count the calls that come and those that are at work, and work as slowly as `slow` says."""
+
+        async def work(request: Any, context: Context) -> Any:
+            self.running[name] += 1
+            self.most_running[name] = max(self.most_running[name], self.running[name])
+            try:
+                if seconds := self.slow.get(name):
+                    await asyncio.sleep(seconds)
+                return await call(request, context)
+            finally:
+                self.running[name] -= 1
+
+        async def answer(request: Any, context: Context) -> Any:
+            self.calls[name] += 1
+            if name not in self.slow:
+                return await work(request, context)
+            task = asyncio.ensure_future(work(request, context))
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+            return await asyncio.shield(task)
+
+        return answer
+
+    def _in_region(self, answer: Any, call: Callable[[Any, Any, Region], None]) -> Callable[[Any, Context], Awaitable[Any]]:
         """Wrap a call in the checks that every request to a region has to pass."""
 
         async def check(request: Any, context: Context) -> Any:

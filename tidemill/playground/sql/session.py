@@ -65,9 +65,9 @@ class Database:
         """Write binlogs from now on."""
         self.binlogs = Binlogs(writer, lambda: self.catalog.schema_version)
 
-    def transaction(self, *, one_phase: bool = True, source: int = 0) -> Transaction:
+    def transaction(self, *, one_phase: bool = True, source: int = 0, explicit: bool = False) -> Transaction:
         """A new transaction."""
-        return Transaction(self.cluster, one_phase=one_phase, source=source, binlogs=self.binlogs)
+        return Transaction(self.cluster, one_phase=one_phase, source=source, binlogs=self.binlogs, explicit=explicit)
 
     def now(self) -> str:
         """The present moment in UTC with six digits after the point, as statements see it."""
@@ -134,7 +134,7 @@ class Session:
                 self.schema = name
             case ast.Begin():
                 self._commit()
-                self._transaction = self._new_transaction()
+                self._transaction = self._new_transaction(explicit=True)
             case ast.Commit():
                 return Result(commit_ts=self._commit())
             case ast.Rollback():
@@ -164,8 +164,8 @@ class Session:
             case ast.Describe(name):
                 return shown.columns(self.table(name))
 
-    def _new_transaction(self) -> Transaction:
-        return self._database.transaction(one_phase=self.settings.one_phase, source=self.settings.cdc_write_source)
+    def _new_transaction(self, *, explicit: bool = False) -> Transaction:
+        return self._database.transaction(one_phase=self.settings.one_phase, source=self.settings.cdc_write_source, explicit=explicit)
 
     def _commit(self) -> int:
         transaction, self._transaction = self._transaction, None

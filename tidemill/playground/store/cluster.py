@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -81,8 +82,10 @@ class Cluster:
         start_ts: int = 0,
         read_ts: int = 0,
         source: int = 0,
+        locked: Sequence[bytes] = (),
     ) -> int:
         """Write a whole transaction at once and return its commit_ts. Without `start_ts` one is taken; at `read_ts` its values were read.
+        `locked`: keys that it only locked (SELECT ... FOR UPDATE).
 
         Raises KeyLocked, WriteConflict; then nothing is written.
         """
@@ -99,6 +102,7 @@ class Cluster:
         else:
             self._publish_data(changes, wb.row_head(start_ts, 0, wb.RowType.PREWRITE), source)
             self._publish_commits(mutations, start_ts, commit_ts, source)
+        self._publish_lock_only(locked)
         self.transactions += 1
         self.rows_written += len(mutations)
         return commit_ts
@@ -143,6 +147,7 @@ class Cluster:
         """
         commit_ts = commit_ts or self.oracle.next()
         found = [self.mvcc.commit(key, pending.start_ts, commit_ts) for key in (pending.keys if keys is None else keys)]
+        self._publish_lock_only([lock.key for lock in found if lock is not None and not lock.holds_back])
         locks = [lock for lock in found if lock is not None and lock.holds_back]
         if locks:
             self._publish_commits([(lock.key, lock.value) for lock in locks], pending.start_ts, commit_ts, locks[0].source)
@@ -207,6 +212,13 @@ class Cluster:
             short = value if value is not None and len(value) <= SHORT_VALUE else None
             rows.append((key, wb.entry(head, wb.OP_DELETE if value is None else wb.OP_PUT, key, short, None, source)))
         self._publish(rows, source)
+
+    def _publish_lock_only(self, keys: Sequence[bytes]) -> None:
+        """Let the feed show keys that were locked and not written."""
+        for region_id, n in Counter(self.regions.at(key).id for key in keys).items():
+            region = self.regions.get(region_id)
+            assert region is not None
+            self.feeds.lock_only(region, n)
 
     def _publish(self, rows: list[tuple[bytes, bytes]], source: int) -> None:
         """Send rows to the regions that hold their keys."""

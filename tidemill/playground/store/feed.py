@@ -269,11 +269,21 @@ class FeedHub:
                 entries = b"".join([encoded for key, encoded in shuffled if subscription.covers(key, key)])
                 if not entries:
                     continue
-            stream = subscription.stream
-            if stream.queued > self.limits.sink_memory:
-                self._fail(subscription, cdcpb.Error(congested=cdcpb.Congested(region_id=region.id)))
-            else:
-                stream.send_event(wb.entries_event(subscription.head, entries))
+            self._send(subscription, entries)
+
+    def lock_only(self, region: Region, keys: int) -> None:
+        """Send what TiKV sends for `keys` keys of a region that a transaction locked and did not write: an empty row each, to the
+        subscriptions of the whole region."""
+        for subscription in list(self._by_region.get(region.id, ())):
+            if (subscription.start, subscription.end) == (region.start, region.end):
+                self._send(subscription, wb.EMPTY_ENTRY * keys)
+
+    def _send(self, subscription: Subscription, entries: bytes) -> None:
+        stream = subscription.stream
+        if stream.queued > self.limits.sink_memory:
+            self._fail(subscription, cdcpb.Error(congested=cdcpb.Congested(region_id=subscription.region_id)))
+        else:
+            stream.send_event(wb.entries_event(subscription.head, entries))
 
     # resolved ts
 

@@ -68,6 +68,8 @@ def entry(head: bytes, op: bytes, key: bytes, value: bytes | None, old_value: by
 
 
 INITIALIZED_ENTRY = b"\x0a\x02\x18\x05"
+EMPTY_ENTRY = b"\x0a\x00"
+"""A row of kind UNKNOWN without a key: what TiKV makes of a key that is only locked."""
 
 
 def event_head(region_id: int, request_id: int) -> bytes:

@@ -10,7 +10,8 @@ _SOON = "It is over within seconds. If it lasts for minutes, look into TiKV's lo
 _AGAIN = "The watchdog subscribes again after --region-stuck-after. If it stays so, look into the store's log, disk and CPU."
 
 REMEDIES: Mapping[Cause, str] = {
-    Cause.LOCK: "Let the transaction end, or end its session: KILL TIDB. A dead client's lock is resolved when its TTL is over.",
+    Cause.LOCK: "Let the transaction end, or end its session: KILL TIDB. A dead client's lock is resolved when its TTL has been "
+    "over for --lock-grace.",
     Cause.LOCK_BESIDE: "It waits for another region's lock: look at the line with the cause `lock` at the same ts.",
     Cause.UNSUBSCRIBED: "It is over within seconds where a region split, merged or moved. If it lasts: does the store run, and do network "
     "and firewall let this machine reach TiKV? It is subscribed by itself then.",
@@ -18,6 +19,8 @@ REMEDIES: Mapping[Cause, str] = {
     Cause.LOADING: _SOON,
     Cause.QUEUED: _SOON,
     Cause.SCANNING: "Nothing to do: TiKV scans the range first. Large tables take their time.",
+    Cause.ENDING: "The store ends the range's subscription each time, or sends what this version cannot take: see last_error and TiKV's "
+    "log, and report it with TiKV's version. The pauses between its subscriptions grow; other ranges go on.",
     Cause.SILENT: _AGAIN,
     Cause.FROZEN: f"{_AGAIN} Or move the region's leader.",
     Cause.STORAGE: "Look at the log's storage: address, credentials, network. The capture goes on by itself.",

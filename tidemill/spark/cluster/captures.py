@@ -101,9 +101,9 @@ class QueryCapture:
             before, at = at, reader.resolved_ts()
             moved = time.monotonic() if at > before else moved
 
-    def loaded(self, reader: LogReader) -> None:
-        """Return when the rows with which the log begins are there, if it begins with such. Raises the error that ended the capture."""
-        plan, told = initial_load.read_plan(reader.storage, reader.start_ts), time.monotonic()
+    def loaded(self, reader: LogReader, ts: int) -> None:
+        """Return when the tables as of `ts` are there, if the log is to have such. Raises the error that ended the capture."""
+        plan, told = initial_load.read_plan(reader.storage, ts), time.monotonic()
         while plan is not None and not initial_load.is_complete(reader.storage, plan.ts):
             missing = initial_load.missing(reader.storage, plan)
             if not missing:

@@ -6,6 +6,7 @@ It runs in Python processes of Spark's: those that plan a query, and one for eac
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -39,6 +40,8 @@ LOST = (
     "(`tidemill resync`, initialSnapshot=true) or from earliest, and let the log keep changes for longer (retention)."
 )
 """For a query that goes on at a ts which retention has removed."""
+TELL_S = 60.0
+"""How often a stream tells that it waits for tables."""
 SLICE_BYTES = 64 << 20
 """A task reads about so many bytes of a log partition: one that has more is divided by time."""
 
@@ -59,6 +62,7 @@ class Planner:
         self._filter = options.filter()
         self._packs: dict[tuple[int, int, bool], Packed] = {}
         self._kept: tuple[frozenset[str] | None, frozenset[str] | None] = None, None
+        self._told = float("-inf")
 
     def keep_only(self, databases: frozenset[str] | None, tables: frozenset[str] | None) -> None:
         """From now on only databases and tables by these names are read; None: all."""
@@ -113,10 +117,38 @@ class Planner:
         if start == LATEST:
             return self.reader.resolved_ts()
         if start == EARLIEST:
-            return first_ts(self.reader) if self.options.initial_snapshot else self.reader.start_ts
+            return self._first_of_all() if self.options.initial_snapshot else self.reader.start_ts
         assert isinstance(start, int), "words were handled"
         self.check_covered(start)
         return start
+
+    def _first_of_all(self) -> int:
+        """Where the tables as of the log's start lie. Raises LogError for a log that has no tables as of any ts: its changes alone would be
+        taken for all rows."""
+        if not initial_load.timestamps(self.reader.storage):
+            raise LogError(
+                f"the log has no tables as of its start {describe(self.reader.start_ts)}, and initialSnapshot asks for them",
+                hint="`tidemill capture --snapshot` begins a log with them, `tidemill resync` reads a table again. Without initialSnapshot "
+                "only the changes are read." + (" Another log (option log) begins with them." if self.capture else ""),
+            )
+        return first_ts(self.reader)
+
+    def require_snapshots(self, from_ts: int, to_ts: int) -> None:
+        """Return when the tables as of every ts in the interval that initialSnapshot reads are there. Raises LogError where nothing that
+        this query started reads them, and the error that ended the query's capture."""
+        for ts in self._snapshots_in(from_ts, to_ts):
+            if self.capture is not None:
+                self.capture.loaded(self.reader, ts)
+            self._check_loaded(ts)
+
+    def _check_loaded(self, ts: int) -> None:
+        storage = self.reader.storage
+        plan = initial_load.read_plan(storage, ts)
+        if plan is not None and not initial_load.is_complete(storage, ts) and (missing := initial_load.missing(storage, plan)):
+            raise LogError(
+                f"the tables as of {describe(ts)} are still being read: {len(missing)} parts are missing",
+                hint="Wait until the capture has done it, give an earlier endingTs, or leave initialSnapshot out.",
+            )
 
     def check_covered(self, ts: int, hint: str = "Give a later startingTs, or earliest.") -> None:
         """Raises StartTsOutOfLog where the log has not all changes above a ts: retention may have moved its start since a query ran."""
@@ -261,8 +293,11 @@ class Planner:
         if plan.ts > from_ts + 1:
             return plan.ts - 1
         storage = self.reader.storage
-        complete = initial_load.is_complete(storage, plan.ts) or not initial_load.missing(storage, plan)
-        return plan.ts if complete else from_ts
+        missing = [] if initial_load.is_complete(storage, plan.ts) else initial_load.missing(storage, plan)
+        if missing and time.monotonic() - self._told >= TELL_S:
+            self._told = time.monotonic()
+            _log.warning("the query waits for the tables as of %s: %d parts are still to be read", describe(plan.ts), len(missing))
+        return from_ts if missing else plan.ts
 
     def holds_rows(self, from_ts: int, to_ts: int) -> bool:
         """Whether an interval may have rows. On an object store this looks at names of files only."""
@@ -324,11 +359,7 @@ class Planner:
         plan = initial_load.read_plan(storage, ts)
         if plan is None:
             return
-        if not initial_load.is_complete(storage, ts) and initial_load.missing(storage, plan):
-            raise LogError(
-                f"the tables as of {describe(ts)} are still being read",
-                hint="Wait until the capture has done it, give an earlier endingTs, or leave initialSnapshot out.",
-            )
+        self._check_loaded(ts)
         history = self.history(within(self.reader.start_ts, ts))
         tables = history.snapshot(within(history.start_ts, ts)).tables
         style = style_of(self.reader.identity.version_at(ts) or "")

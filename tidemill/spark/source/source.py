@@ -104,7 +104,7 @@ class BatchReader(DataSourceReader):
         planner = Planner(self._options)
         to_ts = planner.last_ts()
         if planner.capture is not None and self._options.initial_snapshot:
-            planner.capture.loaded(planner.reader)
+            planner.capture.loaded(planner.reader, planner.reader.start_ts)
         from_ts, pushed = planner.first_ts(), self._pushed
         frame = frame_of(planner, self._schema, to_ts)
         begin = from_ts if pushed.from_ts is None else max(from_ts, pushed.from_ts)
@@ -251,6 +251,8 @@ class _Live:
             end = changed_at(changed)
             if end <= begin or not self.planner.holds_rows(begin, end):
                 raise changed
+        if target is not None:  # the query ends when it has read all that is there now: it must not end without the tables
+            self.planner.require_snapshots(begin, end)
         max_rows, max_bytes = (self._options.max_rows, self._options.max_bytes) if limited else (0, 0)
         end = self.planner.end_of_batch(begin, end, max_rows=max_rows, max_bytes=max_bytes)
         if end <= begin:

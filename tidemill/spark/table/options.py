@@ -10,7 +10,7 @@ from tidemill.spark.cluster.connection import Cluster, cluster_of
 from tidemill.spark.source.options import OptionValues, by_name, plain, table_name
 from tidemill.tidb.columns.forms import TimeAs
 
-NAMES = ("pd", "table", "asOfTs", "asOfTimestamp", "columns", "regionsPerTask", "strict", "timeAs", "ca", "cert", "key")
+NAMES = ("pd", "table", "asOfTs", "asOfTimestamp", "columns", "regionsPerTask", "tikvScans", "strict", "timeAs", "ca", "cert", "key")
 
 _BY_PLAIN = {plain(name): name for name in NAMES}
 
@@ -26,6 +26,7 @@ class TableOptions:
     regions_per_task: int = 1
     strict: bool = False
     time_as: TimeAs = TimeAs.STRING
+    scans: int = 0  # at once at most; 0: as many as Spark runs tasks
 
     @property
     def what(self) -> str:
@@ -59,4 +60,5 @@ def parse_table_options(given: Mapping[str, str]) -> TableOptions:
         values.number("regionsPerTask") or 1,
         values.flag("strict"),
         values.choice("timeAs", TimeAs, TimeAs.STRING),
+        values.number("tikvScans") or 0,
     )

@@ -56,14 +56,15 @@ class TablePlan:
         return "\n".join(lines)
 
 
-async def plan_table(pd: PdClient, table: TableAt, bounds: Mapping[int, Bounds], regions_per_task: int) -> TablePlan:
-    """Plan the tasks. What PD does not tell of regions does no harm: tasks look for the regions of their ranges themselves."""
+async def plan_table(pd: PdClient, table: TableAt, bounds: Mapping[int, Bounds], regions_per_task: int, most: int = 0) -> TablePlan:
+    """Plan the tasks, `most` at most (0: any number). What PD does not tell of regions does no harm: tasks look for the regions of their
+    ranges themselves."""
     version = table.version
     handles = handle_ranges(version.info, bounds)
     names, ids, n = _partitions(version, bounds)
     ranges = [key_range(physical_id, one) for physical_id in sorted(ids) for one in handles]
     regions = await regions_of(pd, [encode_range(*one) for one in ranges]) if ranges else []
-    tasks = _tasks(ranges, regions, regions_per_task)
+    tasks = _tasks(ranges, regions, regions_per_task, most)
     return TablePlan(".".join(version.name), table.ts, tasks, handles != WHOLE, names, n)
 
 
@@ -75,7 +76,7 @@ def _partitions(version: TableVersion, bounds: Mapping[int, Bounds]) -> tuple[tu
     return tuple(one.name for one in kept), [one.id for one in kept], len(version.info.partition.definitions)
 
 
-def _tasks(ranges: Sequence[Range], regions: Sequence[Region], regions_per_task: int) -> tuple[TableTask, ...]:
+def _tasks(ranges: Sequence[Range], regions: Sequence[Region], regions_per_task: int, most: int) -> tuple[TableTask, ...]:
     """Cut the ranges by regions. A task has the ranges of one region, or of several that follow each other."""
     pieces: list[tuple[int, Range]] = []  # the region's id, 0: not known
     at = 0
@@ -90,6 +91,8 @@ def _tasks(ranges: Sequence[Range], regions: Sequence[Region], regions_per_task:
                 pieces.append((region.id if region is not None else 0, (low, high)))
     by_region = [(id_, [one for _, one in group]) for id_, group in groupby(pieces, key=lambda piece: piece[0])]
     tasks = []
+    if most:
+        regions_per_task = max(regions_per_task, -(-len(by_region) // most))
     for number, begin in enumerate(range(0, len(by_region), regions_per_task)):
         group = by_region[begin : begin + regions_per_task]
         ids = tuple(id_ for id_, _ in group if id_)

@@ -99,7 +99,7 @@ class TableReader(DataSourceReader):
     async def _planned(self) -> TablePlan:
         async with connected(self._options.cluster) as pd:
             await check_history(pd, self._at.ts)
-            plan = await plan_table(pd, self._at, self._bounds, self._options.regions_per_task)
+            plan = await plan_table(pd, self._at, self._bounds, self._options.regions_per_task, self._options.scans)
             if plan.tasks:
                 self._hold = await start_keeper(pd, self._options.cluster, self._at.ts, len(plan.tasks))
             return plan
@@ -107,7 +107,7 @@ class TableReader(DataSourceReader):
     async def plan(self) -> TablePlan:
         """The plan alone, for people: nothing is held or read."""
         async with connected(self._options.cluster) as pd:
-            return await plan_table(pd, self._at, self._bounds, self._options.regions_per_task)
+            return await plan_table(pd, self._at, self._bounds, self._options.regions_per_task, self._options.scans)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:

@@ -156,3 +156,43 @@ def test_a_commit_without_its_prewrite_costs_a_scan_and_is_told(tmp_path: Path, 
             assert "COMMIT without its PREWRITE" in told
 
     asyncio.run(main())
+
+
+def test_a_region_that_breaks_the_protocol_again_and_again_is_told_and_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A row with a key, of a kind that no version knows, each time that the region is live."""
+
+    async def main() -> None:
+        async with Playground(33, resolved_interval=0.05) as playground:
+            playground.execute("create table t (id int primary key); create table u (id int primary key)")
+            (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
+            row = Row(type=77, start_ts=1, commit_ts=1 << 62, key=record_key(table.model.id, 7))  # type: ignore[arg-type]
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                others = [s for stream in playground.cluster.feeds.streams for s in stream.subscriptions.values()]
+                for n in range(1, 5):
+                    await until(lambda: any("test.t " in s.span.label and s.phase is Phase.LIVE for s in subscribed(capture)))
+                    slip_in(capture, live_sub_range(capture, "test.t "), row)
+                    await until(lambda n=n: capture.status.protocol_violations == n)  # type: ignore[misc]
+                await until(lambda: any(one.get("times", 0) >= 4 for one in capture.status.stuck))
+                (told,) = [one for one in capture.status.stuck if "times" in one]
+                assert (told["cause"], told["last_error"]) == ("ends again and again", "row of a type that this version does not know")
+                assert told["table"].startswith("test.t ")
+                assert "region" in told
+                assert capture.status.region_errors == {"protocol": 4}
+                assert sum(one.alive for one in others) == len(others) - 1, "the others went on undisturbed"
+                playground.execute("insert into t values (1); insert into u values (1)")
+                await caught_up(capture, playground.cluster.oracle.next())
+            compare(playground.cluster, tmp_path / "log")
+        warned = [r.message for r in caplog.records if "times in a row" in r.message]
+        assert len(warned) == 1
+        assert "test.t (" in warned[0]
+
+    asyncio.run(main())
+
+
+def subscribed(capture: Capture) -> list[SubRange]:
+    """All sub-ranges that have a record."""
+    found = (capture.puller.machine.sub_range(id_) for id_ in list(capture.receiver._sub_of))
+    return [one for one in found if one is not None]

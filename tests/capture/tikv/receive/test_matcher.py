@@ -209,14 +209,14 @@ def anything(random_: random.Random) -> Row | int:
     """A row that may break every rule, or a resolved ts."""
     if random_.random() < 0.08:
         return random_.randint(8, 24)
-    type_ = random_.choices((1, 2, 3, 4, 5, 9), (30, 30, 8, 20, 4, 0.3))[0]
+    type_ = random_.choices((0, 1, 2, 3, 4, 5, 9), (3, 30, 30, 8, 20, 4, 0.3))[0]
     op = random_.choices((PUT, DELETE, 0), (60, 30, 2))[0]
     start = random_.randint(5, 20)
     generation = random_.choice((0, 0, 0, 1, 2)) if type_ == PREWRITE else 0
     return Row(
         type=type_,  # type: ignore[arg-type]
         op_type=op,  # type: ignore[arg-type]
-        key=random_.choice((b"a", b"b")),
+        key=random_.choice((b"a", b"b")) if type_ else b"",
         start_ts=start,
         commit_ts=start + random_.randint(1, 6) if type_ in (2, 4) or (type_ == 9 and start % 2) else 0,
         value=random_.choice((b"v", b"w", b"w", b"")) if op == PUT and type_ in (1, 4) else b"",

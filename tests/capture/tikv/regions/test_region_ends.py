@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.support.capture.region_driver import A, Driver, M, Z, asked_for, error, region, started, sub_ranges_of
+from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.model import Peer, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.machine import MAX_SCANS, RegionMachine
-from tidemill.capture.tikv.regions.reactions import BUSY_CAP
-from tidemill.capture.tikv.regions.state import FIRST_WINDOW, Phase
+from tidemill.capture.tikv.regions.reactions import AGAIN_CAP, BUSY_CAP, REFUSED_CAP
+from tidemill.capture.tikv.regions.state import BACKOFF_FIRST, BACKOFF_FORGET, FIRST_WINDOW, RECOVERED, Phase
 from tidemill.capture.tikv.regions.streams import IDLE
+from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 def test_protocol_violation_deregisters_and_goes_on_from_the_resolved_ts() -> None:
@@ -240,3 +244,75 @@ def test_a_busy_store_is_left_alone_for_ten_minutes_at_most() -> None:
     due = driver.machine.next_time()
     assert due is not None
     assert due - driver.now == BUSY_CAP == 600
+
+
+def waits_of(driver: Driver, sub_range: int, end: Callable[[], None], times: int) -> list[float]:
+    """End a sub-range's subscription so many times; how long it waits for the next one each time."""
+    waits = []
+    for _ in range(times):
+        end()
+        driver.act()
+        begun = driver.now
+        while sub_range not in driver.live:
+            while driver.loads:
+                driver.answer(region(1, b"", M), region(2, M, b""))
+            due = driver.machine.next_time()
+            if due is not None:
+                driver.pass_time(max(due - driver.now, 0.001))
+        waits.append(driver.now - begun)
+        driver.initialize(sub_range)
+    return waits
+
+
+@pytest.mark.parametrize("cause", ["protocol", "unknown", "congested"])
+def test_what_ends_for_the_same_reason_again_and_again_waits_longer_and_longer_alone(cause: str) -> None:
+    driver = started(region(1, b"", M), region(2, M, b""))
+    bad, good = sub_ranges_of(driver)
+    driver.initialize(bad, good)
+    failures = {"unknown": error(), "congested": error(congested={"region_id": 1})}
+
+    def end() -> None:
+        driver.live.pop(bad, None)
+        if cause == "protocol":
+            driver.machine.broken(bad, 21, driver.now, "PUT without a value")
+        else:
+            driver.machine.failed(bad, 21, failures[cause], driver.now)
+
+    most = {"protocol": AGAIN_CAP}.get(cause, REFUSED_CAP)
+    assert driver.machine.ending_again(driver.now) == []
+    waits = waits_of(driver, bad, end, 14)
+    assert all(earlier < later for earlier, later in zip(waits[::2][:4], waits[::2][1:5], strict=True)), waits
+    assert most / 2 <= max(waits) <= most
+    (again,) = driver.machine.ending_again(driver.now)
+    assert (again.id, again.ends) == (bad, 14)
+    assert again.reason == ("PUT without a value" if cause == "protocol" else cause)
+    assert good in driver.live, "others go on"
+    driver.pass_time(RECOVERED + most)
+    assert driver.machine.ending_again(driver.now) == [], "it is live now"
+    driver.pass_time(BACKOFF_FORGET)
+    assert waits_of(driver, bad, end, 1)[0] <= BACKOFF_FIRST, "five minutes without an end forget it"
+
+
+def test_another_reason_begins_the_count_anew_and_splits_do_not_count() -> None:
+    driver = started(region(1, b"", M), region(2, M, b""))
+    sub_range, other = sub_ranges_of(driver)
+    driver.initialize(sub_range, other)
+
+    def end(cause: str) -> None:
+        driver.live.pop(sub_range, None)
+        driver.machine.broken(sub_range, 21, driver.now, cause)
+
+    waits_of(driver, sub_range, lambda: end("PUT without a value"), 5)
+    waits_of(driver, sub_range, lambda: end("COMMIT without its PREWRITE"), 2)
+    assert driver.machine.ending_again(driver.now) == []
+    for version in range(2, 8):
+        driver.live.pop(sub_range, None)
+        split = cdcpb.Error()
+        split.epoch_not_match.current_regions.add(id=1)
+        driver.machine.failed(sub_range, 21, parse_store_error(split.SerializeToString()), driver.now)
+        driver.pass_time(3)
+        driver.answer(region(1, b"", M, version))
+        driver.pass_time(3)
+        (sub_range,) = driver.live.keys() - {other}
+        driver.initialize(sub_range)
+    assert driver.machine.ending_again(driver.now) == []

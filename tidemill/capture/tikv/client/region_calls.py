@@ -20,11 +20,16 @@ CALL_TIMEOUT = 10.0
 """Timeout of a single call in seconds: to list a region's locks, TiKV may have to read past many versions."""
 
 
-class RegionCalls:
-    """Makes calls by key. Keys are raw. `retry_s`: seconds that one call may take with all its retries."""
+class Unanswered(UpstreamUnavailable):
+    """No answer came: the call may have been carried out, or still be running."""
 
-    def __init__(self, pd: PdClient, retry_s: float = 20.0) -> None:
-        self.pd, self.retry_s = pd, retry_s
+
+class RegionCalls:
+    """Makes calls by key. Keys are raw. `retry_s`: seconds that one call may take with all its retries. `timeout_s`: deadline of an attempt.
+    `repeats`: whether an attempt is repeated to which no answer came, so that the store may still be at work on it."""
+
+    def __init__(self, pd: PdClient, retry_s: float = 20.0, timeout_s: float = CALL_TIMEOUT, *, repeats: bool = True) -> None:
+        self.pd, self.retry_s, self.timeout_s, self.repeats = pd, retry_s, timeout_s, repeats
         self._addresses: dict[int, str] = {}
 
     async def call(self, name: str, key: bytes, request: Callable[[Region], Any]) -> tuple[Region, Any]:
@@ -40,7 +45,7 @@ class RegionCalls:
                 return region, await self._ask(name, region, request(region))
             except UpstreamUnavailable as e:
                 wait = backoff.next()
-                if time.monotonic() + wait > until:
+                if time.monotonic() + wait > until or (isinstance(e, Unanswered) and not self.repeats):
                     raise UpstreamUnavailable(f"{name} for key {key.hex()} failed: {e.message}") from None
             await asyncio.sleep(wait)
 
@@ -54,18 +59,18 @@ class RegionCalls:
 
     async def _ask(self, name: str, region: Region, request: Any) -> Any:
         assert region.leader is not None
-        request.context.CopyFrom(context(region))
+        request.context.CopyFrom(context(region, yields=name == "KvScanLock"))
         address = await self._address(region.leader.store_id)
         stub = tikvpb_pb2_grpc.TikvStub(self.pd.channels.get(address))
         try:
-            answer = await getattr(stub, name)(request, timeout=CALL_TIMEOUT)
+            answer = await getattr(stub, name)(request, timeout=self.timeout_s)
         except grpc.aio.AioRpcError as e:
             self._addresses.pop(region.leader.store_id, None)
             if e.code() == grpc.StatusCode.UNIMPLEMENTED:
                 raise UpstreamError(f"TiKV {address} does not know {name}") from None
             if e.code() in REFUSALS:
                 raise refused(f"TiKV {address}", f"{e.code().name} {e.details()}") from None
-            raise UpstreamUnavailable(f"TiKV {address}: {e.code().name} {e.details()}") from None
+            raise Unanswered(f"TiKV {address}: {e.code().name} {e.details()}") from None
         if answer.HasField("region_error"):
             raise UpstreamUnavailable(f"region {region.id}: {region_error(answer.region_error)}")
         return answer
@@ -79,10 +84,12 @@ class RegionCalls:
         return self._addresses[store_id]
 
 
-def context(region: Region) -> kvrpcpb_pb2.Context:
-    """Return the context of a request to a region."""
+def context(region: Region, *, yields: bool = False) -> kvrpcpb_pb2.Context:
+    """Return the context of a request to a region. `yields`: of low priority, and nothing that it reads stays in TiKV's cache."""
     assert region.leader is not None
     return kvrpcpb_pb2.Context(
+        priority=kvrpcpb_pb2.Low if yields else kvrpcpb_pb2.Normal,
+        not_fill_cache=yields,
         region_id=region.id,
         region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
         peer=metapb_pb2.Peer(id=region.leader.id, store_id=region.leader.store_id),

@@ -20,6 +20,7 @@ from tidemill.capture.tikv.receive.ingest import (
     ProtocolBroken,
     Receiver,
     RowLost,
+    RowSkipped,
     ScanDone,
     StreamLost,
     SubRangeFailed,
@@ -145,6 +146,8 @@ class Puller:
                 self.machine.broken(event.sub_range, event.resolved, now, event.cause)
             case RowLost(sub_range, region_id, cause, row, head):
                 self.machine.lost(sub_range, region_id, cause, row, head)
+            case RowSkipped(sub_range):
+                self._tell_skipped(sub_range)
             case SubRangeFrozen(sub_range, resolved):
                 self.machine.frozen(sub_range, resolved, now)
             case StreamLost(stream, sub_ranges, reason, bad):
@@ -165,6 +168,15 @@ class Puller:
                 "%s broke the protocol: %s (key %s, start_ts %d, commit_ts %d); it is scanned again from %d",
                 self.machine.describe(sub_range), event.cause, row.key.hex(), row.start_ts, row.commit_ts, event.resolved,
             )  # fmt: skip
+
+    def _tell_skipped(self, id_: int) -> None:
+        sub_range = self.machine.sub_range(id_)
+        if sub_range is not None:
+            _log.warning(
+                "%s sent a row without a key, of a kind that this version does not know: such rows are left out and counted "
+                "(tidemill_capture_skipped_rows_total)",
+                self.machine.describe(sub_range),
+            )
 
     async def _tick(self) -> None:
         while True:

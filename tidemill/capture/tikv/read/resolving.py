@@ -1,6 +1,6 @@
 """Reads rows where no capture looks after locks: it resolves those that stand in its way.
 
-A lock is ended as its transaction ended; one whose client may be alive is waited for.
+A lock is ended as its transaction ended; one whose client may be alive, by its TTL, is waited for, as by any reader of TiKV.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ResolvingScan(RowScan):
 
     def __init__(self, pd: PdClient, ts: int, retry_s: float = LOCK_WAIT_S) -> None:
         super().__init__(pd, ts, retry_s)
-        self._locks = LockResolver(pd)
+        self._locks = LockResolver(pd, grace_s=0.0)
 
     async def _columns(self, region: Region, start: bytes, end: bytes, page: int) -> tuple[Pairs, bytes | None]:
         try:

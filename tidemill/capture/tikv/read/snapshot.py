@@ -7,19 +7,20 @@ import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 
 from tidemill.capture.tikv.client.channels import Backoff
 from tidemill.capture.tikv.client.pd import CALL_TIMEOUT, REFUSALS, PdClient, refused, region_of
+from tidemill.capture.tikv.client.region_calls import context
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.read.pages import AnswerTooLarge, PageSize
 from tidemill.errors import MalformedKey, StartTsBeforeGc, UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes
 from tidemill.tidb.keys import physical_table_id
 from tidemill.tso import describe
-from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2
+from tidemill.wire import errorpb_pb2, kvrpcpb_pb2
 
 _SCAN = "/tikvpb.Tikv/KvScan"
 _T = TypeVar("_T")
@@ -40,6 +41,9 @@ class Snapshot:
     Nothing protects `ts` from garbage collection here: hold a service safe point below it while reading. `retry_s`: seconds that one page
     may take with all its retries, and for which a lock is waited for.
     """
+
+    yields = False
+    """Whether its reads make way for others at TiKV: low priority, and nothing for TiKV's cache."""
 
     def __init__(self, pd: PdClient, ts: int, retry_s: float = 60.0) -> None:
         self.pd, self.ts, self.retry_s = pd, ts, retry_s
@@ -111,7 +115,8 @@ class Snapshot:
         """Return a scan of the part of [start, end) in a region, and where the next region begins; None: there is none."""
         region_end = decode_bytes(region.end)[0] if region.end else b""
         stop = min(end, region_end) if end and region_end else end or region_end
-        request = kvrpcpb_pb2.ScanRequest(context=_context(region), start_key=start, end_key=stop, limit=page, version=self.ts)
+        where = context(region, yields=self.yields)
+        request = kvrpcpb_pb2.ScanRequest(context=where, start_key=start, end_key=stop, limit=page, version=self.ts)
         return request, region_end or None
 
     def _pairs(self, region: Region, answer: kvrpcpb_pb2.ScanResponse) -> list[tuple[bytes, bytes]]:
@@ -199,12 +204,3 @@ def _table(key: bytes) -> str:
         return f"table {physical_table_id(key)}"
     except MalformedKey:
         return "the schema"
-
-
-def _context(region: Region) -> Any:
-    assert region.leader is not None
-    return kvrpcpb_pb2.Context(
-        region_id=region.id,
-        region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
-        peer=metapb_pb2.Peer(id=region.leader.id, store_id=region.leader.store_id),
-    )

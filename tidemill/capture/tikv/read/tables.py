@@ -77,8 +77,16 @@ def _cut(start: bytes, end: bytes, borders: Sequence[bytes]) -> list[Range]:
     return list(pairwise(edges))
 
 
+def tasks_at_once(parts: int, parallelism: int, most: int) -> int:
+    """Return into how many tasks of Spark to divide `parts` scans so that no more than `most` run at once: one each where Spark has no more
+    cores than that."""
+    return max(1, parts if parallelism <= most else min(parts, most))
+
+
 class RowScan(Snapshot):
     """Reads pages of pairs as columns."""
+
+    yields = True
 
     async def pages(self, start: bytes, end: bytes, page: int = PAGE) -> AsyncIterator[Pairs]:
         """Yield the pairs of the raw range [start, end) in key order. Raises as `scan`."""

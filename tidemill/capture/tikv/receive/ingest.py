@@ -21,7 +21,7 @@ import numpy as np
 
 from tidemill.capture.tikv.feed.inbox import EndOfStream, Inbox, Message
 from tidemill.capture.tikv.receive.decode import Batch, Scanner, lots
-from tidemill.capture.tikv.receive.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
+from tidemill.capture.tikv.receive.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Skipped, Violation
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.capture.tikv.receive.seal_spans import SealTraces
 from tidemill.capture.tikv.receive.workers import Threads, Workers
@@ -105,7 +105,14 @@ class StreamLost:
     bad: bool = False
 
 
-Event = ScanDone | SubRangeFailed | ProtocolBroken | RowLost | SubRangeFrozen | StreamLost
+@dataclass(frozen=True, slots=True)
+class RowSkipped:
+    """The store sent a row without a key, of a kind that this version does not know. Only the first is reported."""
+
+    sub_range: int
+
+
+Event = ScanDone | SubRangeFailed | ProtocolBroken | RowLost | SubRangeFrozen | StreamLost | RowSkipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +397,9 @@ class Receiver:
                 continue
             if isinstance(control, Initialized):
                 events.append(ScanDone(sub_range))
+                continue
+            if isinstance(control, Skipped):
+                events.append(RowSkipped(sub_range))
                 continue
             self.matcher.end_subscription(control.sub)
             if isinstance(control, RegionError):

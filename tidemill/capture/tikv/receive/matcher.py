@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidemill.capture.tikv.receive.decode import PAD, Batch
+from tidemill.capture.tikv.receive.kinds import VERDICTS
 from tidemill.capture.tikv.receive.memory import Array, Chunks, extend, records
 from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.kernels.address import address
@@ -49,6 +50,9 @@ COUNTED = {
     "stale_rows": L.X_STALE,
     "rows_out_of_range": L.X_RANGE,
     "repeated_commits": L.X_DUP,
+    "lock_only_rows": L.X_LOCK_ONLY,
+    "skipped_rows": L.X_SKIPPED,
+    "repeated_initialized": L.X_AGAIN,
     "pending_prewrites": L.X_COUNT,
     "late_commits": L.X_NLATE,
 }
@@ -86,7 +90,14 @@ class Violation:
         return min(self.resolved, self.row.commit_ts - 1) if self.row.commit_ts else self.resolved
 
 
-Control = Initialized | RegionError | Violation
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The first row of a kind that this version does not know was left out. It has no key."""
+
+    sub: int
+
+
+Control = Initialized | RegionError | Violation | Skipped
 
 
 class Matcher:
@@ -129,6 +140,7 @@ class Matcher:
         self.x[L.X_POOL_FREE] = -1
         self.x[L.X_CONTROL_CAP] = len(self.control)
         self.x[L.X_LATE_CAP] = len(self.late)
+        self.x[L.X_KINDS] = address(VERDICTS)
         self._rows: list[Array] = [records(LEAST, ROW) for _ in range(partitions)]
         for p, rows in enumerate(self._rows):
             self.parts[p] = address(rows), 0, len(rows), 0
@@ -275,6 +287,8 @@ class Matcher:
             sub = int(control["sub"])
             if control["code"] == L.C_INITIALIZED:
                 found.append(Initialized(sub))
+            elif control["code"] == L.C_SKIPPED:
+                found.append(Skipped(sub))
             elif control["code"] == L.C_ERROR:
                 entry = batch.entries[control["entry"]]
                 error = batch.data[entry["value"] : entry["value"] + entry["value_len"]].tobytes()

@@ -206,7 +206,7 @@ class Cover(ABC):
                 kept.add(sub_range.id)
             elif allowed or len(cuts) > 1:
                 sub_range = self._new_sub_range(span, start, end, min(g.resolved_ts for g in old))
-                sub_range.attempts, sub_range.failed_at = max(g.attempts for g in old), max(g.failed_at for g in old)
+                sub_range.inherit(old)
             else:  # PD told nothing new about these gaps
                 for gap in gaps:
                     if complete or regions:

@@ -46,6 +46,7 @@ class RegionMachine(Cover):
         self._streams = Streams(partitions, max_scans)
         self._timers: list[tuple[float, int]] = []  # (due, id) of queued sub-ranges that wait for their back-off
         self._held_back = False
+        self._again: set[int] = set()  # sub-ranges whose subscriptions ended again and again
         self.errors: dict[str, int] = {}
 
     # ------------------------------------------------------------------ driver
@@ -106,6 +107,13 @@ class RegionMachine(Cover):
         """Return how many subscriptions a stream carries."""
         stream = self._streams.by_slot.get(slot)
         return len(stream.sub_ranges) if stream is not None else 0
+
+    def ending_again(self, now: float) -> list[SubRange]:
+        """Return the sub-ranges whose subscriptions end again and again for the same reason, the oldest first."""
+        known = ((id_, self._sub_ranges.get(id_)) for id_ in self._again)
+        found = {id_: one for id_, one in known if one is not None and one.ends_again(now)}
+        self._again &= found.keys()
+        return sorted(found.values(), key=lambda one: one.ending_since)
 
     # ------------------------------------------------------------------ spans
 
@@ -281,8 +289,7 @@ class RegionMachine(Cover):
         sub_range = self._subscribed(id_, resolved)
         if sub_range is not None:
             sub_range.resolved_ts = resolved
-            self._react(id_, resolved, StoreError(End.PROTOCOL), now)
-            sub_range.last_error = cause
+            self._react(id_, resolved, StoreError(End.PROTOCOL), now, cause)
 
     def lost(self, id_: int, region_id: int, cause: str, row: RowSeen, head: int) -> None:
         """End the capture: the store sent a row at or below `head`, up to which the log is complete already."""
@@ -303,14 +310,19 @@ class RegionMachine(Cover):
         sub_range.resolved_ts = max(sub_range.resolved_ts, resolved)
         return sub_range
 
-    def _react(self, id_: int, resolved: int, error: StoreError, now: float) -> None:
-        """Handle the end of a subscription as REACTIONS says."""
+    def _react(self, id_: int, resolved: int, error: StoreError, now: float, cause: str = "") -> None:
+        """Handle the end of a subscription as REACTIONS says. `cause`: if more is known than `error` says."""
         sub_range = self._subscribed(id_, resolved)
         if sub_range is None:
             return
         end = error.end
         self._count(end)
-        sub_range.last_error = end.value
+        sub_range.last_error = cause or end.value
+        sub_range.ended(sub_range.last_error, now)
+        if error.split:
+            sub_range.ends = 0
+        elif sub_range.ends_again(now):
+            self._again.add(id_)
         reaction, region, stream = REACTIONS[end], sub_range.region, self._streams.by_slot[sub_range.slot]
         assert region is not None
         self._cache.forget(region.id)
@@ -322,7 +334,7 @@ class RegionMachine(Cover):
             stream.give_back(region.id, sub_range.request_id)
         # A scan may still send what it has read: TiKV queues it apart from errors, which overtake it. So its id is not used again.
         self._leave_stream(sub_range, now)
-        then, wait = reaction.then, sub_range.backoff(now)
+        then, wait = reaction.then, sub_range.backoff(now, reaction.cap)
         if end is End.UNKNOWN and sub_range.attempts > RETRIES_OF_UNKNOWN:
             then = Then.RELOAD
         if then is Then.REOPEN:

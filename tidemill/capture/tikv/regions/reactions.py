@@ -17,7 +17,9 @@
     anything else           the same region; from the third time ask PD   an error that a newer TiKV knows
 
 Every retry first waits for the sub-range's back-off: 50 ms, doubling up to 2 s. Each wait is shortened by up to a half at random. Five
-minutes without an error reset it. Only the first retry after a split does not wait.
+minutes without an error reset it. Only the first retry after a split does not wait. A new subscription is a new scan: where it would help
+as little as the one before, the wait goes on doubling while the reason stays the same (`cap`): the region waits, and the store and the
+other regions have peace. Three ends in a row for one reason, splits excepted, are a warning, and in the status.
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ from types import MappingProxyType
 
 from tidemill.capture.tikv.model import End, StoreError
 from tidemill.capture.tikv.regions.actions import RowSeen
+from tidemill.capture.tikv.regions.state import BACKOFF_CAP
 from tidemill.errors import ClusterMismatch, ResolvedTsBroken, TidemillError, UpstreamError, VersionTooOld
 from tidemill.tso import describe
 
 BUSY_CAP = 600.0  # seconds that a store may ask to wait
+AGAIN_CAP, REFUSED_CAP = 60.0, 8.0
+"""Seconds to wait at most after ends for one reason in a row: of a subscription that breaks the protocol, so that it would be scanned to
+the same end; of one that a store refuses, which may recover at any time."""
 RETRIES_OF_UNKNOWN = 2  # retries after an unknown error before PD is asked
 
 
@@ -49,11 +55,12 @@ class Then(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Reaction:
     """`window`: factor for the store's scan window. `tell`: send a deregister, because the store does not know that the subscription
-    ended."""
+    ended. `cap`: seconds to wait at most."""
 
     then: Then
     window: float = 1.0
     tell: bool = False
+    cap: float = BACKOFF_CAP
 
 
 REACTIONS: Mapping[End, Reaction] = MappingProxyType(
@@ -62,15 +69,15 @@ REACTIONS: Mapping[End, Reaction] = MappingProxyType(
         End.EPOCH_NOT_MATCH: Reaction(Then.RELOAD),
         End.REGION_NOT_FOUND: Reaction(Then.RELOAD),
         End.SERVER_IS_BUSY: Reaction(Then.RETRY, window=0.5),
-        End.CONGESTED: Reaction(Then.RETRY, window=0.5),
+        End.CONGESTED: Reaction(Then.RETRY, window=0.5, cap=REFUSED_CAP),
         End.DUPLICATE_REQUEST: Reaction(Then.REOPEN),
         End.COMPATIBILITY: Reaction(Then.FATAL),
         End.CLUSTER_ID_MISMATCH: Reaction(Then.FATAL),
-        End.PROTOCOL: Reaction(Then.RETRY, tell=True),
+        End.PROTOCOL: Reaction(Then.RETRY, tell=True, cap=AGAIN_CAP),
         End.FROZEN: Reaction(Then.RELOAD, tell=True),
         End.STREAM: Reaction(Then.RELOAD),
         End.STORE: Reaction(Then.RELOAD),
-        End.UNKNOWN: Reaction(Then.RETRY),
+        End.UNKNOWN: Reaction(Then.RETRY, cap=REFUSED_CAP),
     }
 )
 

@@ -13,6 +13,8 @@ from tidemill.capture.tikv.regions.actions import Span
 
 BACKOFF_FIRST, BACKOFF_CAP = 0.05, 2.0
 BACKOFF_FORGET = 300.0  # seconds without an error after which a sub-range's back-off begins again
+RECOVERED = 10.0  # seconds for which a subscription that ended again and again has to be live
+AGAIN = 3  # ends in a row for one reason that are worth a warning
 TOGETHER = 0.05  # gaps that are due within this many seconds are asked for together
 FIRST_WINDOW, LEAST_WINDOW = 32.0, 2.0  # incremental scans of a store at the same time: at first, at least
 
@@ -47,6 +49,9 @@ class SubRange:
     since: float = 0.0  # when its phase began
     attempts: int = 0
     failed_at: float = -1e9
+    reason: str = ""  # why its subscription ended last, how often in a row for that, and since when
+    ends: int = 0
+    ending_since: float = 0.0
     duplicates: int = 0
     last_error: str = ""  # why it is not subscribed
     refused: int = 0  # how often in a row the range lock refused the region that PD named
@@ -60,13 +65,31 @@ class SubRange:
         """Return whether it is a gap that is due within TOGETHER seconds."""
         return self.phase is Phase.GAP and self.due <= now + TOGETHER
 
-    def backoff(self, now: float) -> float:
-        """Return the seconds to wait after an error. The wait is shortened by up to a half, differently for each sub-range, so that those
-        that failed together do not retry together."""
+    def ended(self, reason: str, now: float) -> None:
+        """Count an end of its subscription. Before `backoff`, which notes when that was."""
+        if reason != self.reason or now - self.failed_at > BACKOFF_FORGET:
+            self.reason, self.ends, self.ending_since = reason, 0, now
+        self.ends += 1
+
+    def ends_again(self, now: float) -> bool:
+        """Return whether its subscription ends again and again for the same reason. One that is live for a while does not."""
+        return self.ends >= AGAIN and (self.phase is not Phase.LIVE or now - self.since <= RECOVERED)
+
+    def inherit(self, others: list[SubRange]) -> None:
+        """Take over the back-off of the sub-ranges that this one replaces."""
+        worst = max(others, key=lambda other: other.ends)
+        self.attempts, self.failed_at = max(o.attempts for o in others), max(o.failed_at for o in others)
+        self.reason, self.ends, self.ending_since = worst.reason, worst.ends, worst.ending_since
+
+    def backoff(self, now: float, cap: float = BACKOFF_CAP) -> float:
+        """Return the seconds to wait after an error. Only ends for one reason in a row let the wait grow beyond BACKOFF_CAP, up to `cap`.
+        The wait is shortened by up to a half, differently for each sub-range, so that those that failed together do not retry together."""
         if now - self.failed_at > BACKOFF_FORGET:
             self.attempts = 0
         self.failed_at = now
         wait = min(BACKOFF_FIRST * 2.0**self.attempts, BACKOFF_CAP)
+        if cap > BACKOFF_CAP and self.ends:
+            wait = max(wait, min(BACKOFF_FIRST * 2.0 ** min(self.ends - 1, 16), cap))
         self.attempts = min(self.attempts + 1, 16)
         return wait * (1.0 - crc32(b"%d %d" % (self.id, self.attempts)) / 2**33)
 

@@ -1,9 +1,9 @@
 """Keeps the resolved ts moving: finds regions without progress, resolves the locks that hold them, and subscribes stuck regions again.
 
 Every second the subscriptions are surveyed (on the ingest thread, which owns them). A region whose resolved ts has not moved for some
-seconds is searched for locks in its whole range, because any lock in it holds it back. A region that is silent, or frozen without a lock,
-is subscribed again. Few are at a time, each with growing pauses. A stream on which all regions are silent is opened again. The findings are
-shown in status.json.
+seconds is searched for locks in its whole range, because any lock in it holds it back; locks.py says which are resolved. A region that is
+silent, or frozen without a lock, is subscribed again. Few are at a time, each with growing pauses. A stream on which all regions are silent
+is opened again. The findings are shown in status.json.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill import tso
-from tidemill.capture.lifecycle import tick, together
+from tidemill.capture.lifecycle import tick
 from tidemill.capture.tikv.client.region_calls import raw_range
 from tidemill.capture.tikv.feed.puller import Puller
-from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
+from tidemill.capture.tikv.locks import GRACE_S, Found, LockResolver, LockSeen, Resolved
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.regions.state import Phase, SubRange
@@ -38,9 +38,14 @@ SHARE = 20  # pause between two rounds, as a multiple of the time that a round t
 FENCE_MS = 4000
 """A region is searched for locks when it has been this far behind PD's present for this long."""
 LOCKS_EVERY = 10.0  # seconds between two searches of a region
-LOCKS_AT_ONCE = 4
+LOCKS_AT_ONCE = 4  # searches of one store's regions at the same time
+SEARCH_S = 5.0
+"""Seconds that a round waits for its searches. One that takes longer goes on beside the next rounds, and its region is not searched again
+before it has ended."""
+TOLD_AT_MOST = 1024  # transactions, and regions, of which it is known that they were logged
 GRACE = 5.0  # seconds after a lock was resolved
 SEARCHES = 32  # regions searched in one round at most
+LISTED = 64  # subscriptions that end again and again, in the status at most
 RENEW = 4  # subscriptions renewed in one round at most
 RENEW_AGAIN = 600.0  # the longest wait between two renewals of one sub-range
 HELD_AFTER = 10.0  # a table is reported when it has been this many seconds behind without moving
@@ -57,6 +62,7 @@ class Verdicts:
     held_tables: list[dict[str, Any]] = field(default_factory=list)  # the slowest first
     ranges_behind: int = 0
     locks_resolved: int = 0
+    transactions_resolved: int = 0
     renewed: int = 0
     streams_renewed: int = 0
 
@@ -79,7 +85,9 @@ class Watchdog:
         label: Callable[[int], str | None],
         partitions: int,
         thresholds: StuckThresholds | None = None,
+        lock_grace_s: float = GRACE_S,
     ) -> None:
+        """`lock_grace_s`: see locks.py."""
         self.puller, self.receiver, self.label = puller, receiver, label
         self.watch = Watch(partitions, thresholds)
         self.verdicts = Verdicts()
@@ -87,7 +95,9 @@ class Watchdog:
         self._present, self._present_at = 0, float("-inf")  # PD's clock, as last reported, and when
         self._asked_at = float("-inf")
         self._silent: set[int] = set()  # sub-ranges
-        self._resolver = LockResolver(puller.pd)
+        self._resolver = LockResolver(puller.pd, grace_s=lock_grace_s)
+        self._searches: dict[int, asyncio.Task[None]] = {}  # by region: those that are running
+        self._room: dict[int, asyncio.Semaphore] = {}  # by store
         self._searched: dict[int, float] = {}  # region -> when it was searched
         self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> locks left there
         self._waiting: dict[int, Mapping[int, int]] = {}  # region -> number of locks left, by transaction
@@ -96,12 +106,21 @@ class Watchdog:
         self._spent = 0.0  # CPU seconds of the last survey
         self._reported: set[tuple[int, Cause]] = set()
         self._told_unsubscribed: set[int] = set()
+        self._told_transactions: dict[int, None] = {}  # start_ts, the latest last
+        self._told_ending: dict[tuple[int, str], int] = {}  # region and reason -> how many ends were logged
 
     async def run(self) -> None:
         """Look every second, forever."""
-        while True:
-            await tick(max(EVERY, SHARE * self._spent))
-            await self.look()
+        try:
+            while True:
+                await tick(max(EVERY, SHARE * self._spent))
+                await self.look()
+        finally:
+            searches = list(self._searches.values())
+            for search in searches:
+                search.cancel()
+            await asyncio.gather(*searches, return_exceptions=True)
+            await self._resolver.close()
 
     async def look(self) -> None:
         """Do one round."""
@@ -123,6 +142,7 @@ class Watchdog:
         holders = self.watch.holders(time.monotonic())
         self.verdicts.holders = [self._described_holder(h) for h in holders]
         self._tell_unsubscribed(holders)
+        self._tell_ending()
 
     async def _ask_present(self, now: float) -> int:
         """Return PD's time. While nothing is behind it is mostly counted on from what PD said last. Raises UpstreamError."""
@@ -155,20 +175,28 @@ class Watchdog:
             sub_range = self.puller.machine.sub_range(id_)
             if sub_range is None or sub_range.region is None or len(wanted) >= SEARCHES:
                 continue
+            if sub_range.region.id in self._searches:
+                continue
             if now - self._searched.get(sub_range.region.id, -1e9) >= LOCKS_EVERY:
                 wanted.setdefault(sub_range.region.id, (sub_range, sub_range.region, resolved))
-        self._searched = {r: t for r, t in self._searched.items() if now - t < 10 * LOCKS_EVERY}
+        self._searched = {r: t for r, t in self._searched.items() if now - t < 10 * LOCKS_EVERY or r in self._searches}
         self._locks = {r: found for r, found in self._locks.items() if r in self._searched}
         self._waiting = {r: found for r, found in self._waiting.items() if r in self._searched}
-        room = asyncio.Semaphore(LOCKS_AT_ONCE)
 
         async def search(sub_range: SubRange, region: Region, resolved: int) -> None:
-            async with room:
+            store = region.leader.store_id if region.leader is not None else 0
+            async with self._room.setdefault(store, asyncio.Semaphore(LOCKS_AT_ONCE)):
                 await self._search(sub_range, region, min(present, resolved + (FENCE_MS << tso.LOGICAL_BITS)), present)
 
-        for region_id in wanted:
+        for region_id, one in wanted.items():
             self._searched[region_id] = now
-        await together(*(search(*one) for one in wanted.values()))
+            self._searches[region_id] = asyncio.ensure_future(search(*one))
+        if wanted:
+            await asyncio.wait([self._searches[region_id] for region_id in wanted], timeout=SEARCH_S)
+        for region_id, task in list(self._searches.items()):
+            if task.done():
+                del self._searches[region_id]
+                task.result()
 
     async def _search(self, sub_range: SubRange, region: Region, max_version: int, present: int) -> None:
         try:
@@ -181,6 +209,8 @@ class Watchdog:
     def _note(self, sub_range: SubRange, region_id: int, found: Found) -> None:
         ended = found.committed + found.rolled_back
         self.verdicts.locks_resolved += ended
+        for one in found.resolved:
+            self._tell_resolved(sub_range, region_id, one)
         if ended:
             self._moving_again = time.monotonic() + GRACE
         if found.committed:
@@ -195,6 +225,20 @@ class Watchdog:
                 before.add(lock.start_ts)
                 _log.info("region %d waits for %s", region_id, self._described_lock(lock))
         self._locks[region_id], self._waiting[region_id] = found.left, found.waiting
+
+    def _tell_resolved(self, sub_range: SubRange, region_id: int, one: Resolved) -> None:
+        """Log a transaction whose locks were resolved, once, wherever else it has more of them."""
+        if one.start_ts in self._told_transactions:
+            return
+        while len(self._told_transactions) >= TOLD_AT_MOST:
+            del self._told_transactions[next(iter(self._told_transactions))]
+        self._told_transactions[one.start_ts] = None
+        self.verdicts.transactions_resolved += 1
+        how = f"committed at {describe(one.commit_ts)}" if one.commit_ts else "rolled back"
+        _log.info(
+            "the transaction of %s (primary %s) is resolved, %s: %d locks in region %d of %s",
+            *(describe(one.start_ts), one.primary.hex(), how, one.locks, region_id, sub_range.span.label),
+        )
 
     # ------------------------------------------------------------------ renewal
 
@@ -226,7 +270,7 @@ class Watchdog:
     def _searched_in_vain(self, one: Stuck, now: float) -> bool:
         """Return whether the region was searched since it stopped moving, and no lock is left."""
         sub_range = self.puller.machine.sub_range(one.sub_range)
-        if sub_range is None or sub_range.region is None:
+        if sub_range is None or sub_range.region is None or sub_range.region.id in self._searches:
             return False
         searched = self._searched.get(sub_range.region.id, -1e9) >= now - one.seconds
         return searched and not self._locks.get(sub_range.region.id)
@@ -278,6 +322,26 @@ class Watchdog:
                     sub_range.last_error,
                 )
         self._told_unsubscribed, self.verdicts.stuck = telling, found
+
+    def _tell_ending(self) -> None:
+        """Log subscriptions that end again and again for the same reason, each time that their number has doubled."""
+        now = asyncio.get_running_loop().time()  # the clock of the region state machine
+        ending = self.puller.machine.ending_again(now)
+        if len(self._told_ending) > TOLD_AT_MOST:
+            self._told_ending.clear()
+        found = [one for one in self.verdicts.stuck if one["cause"] != Cause.ENDING]
+        for one in ending[:LISTED]:
+            where = {**self._where(one.id, one.resolved_ts), "last_error": one.reason}
+            found.append({"cause": Cause.ENDING.value, "seconds": round(now - one.ending_since, 1), "times": one.ends, **where})
+            key = (one.region.id if one.region is not None else -one.id, one.reason)
+            told = self._told_ending.get(key, 0)
+            if one.ends >= 2 * told or one.ends < told:
+                _log.warning(
+                    "%s has ended %d times in a row in %.0f s: %s; the pauses between its subscriptions grow",
+                    self.puller.machine.describe(one), one.ends, now - one.ending_since, one.reason,
+                )  # fmt: skip
+                self._told_ending[key] = one.ends
+        self.verdicts.stuck = found
 
     def _tell_held(self, now: float) -> None:
         """Log which tables are held up: by what, since when."""

@@ -17,6 +17,7 @@ class Cause(enum.StrEnum):
     LOADING = "loading"
     QUEUED = "queued"
     SCANNING = "scanning"
+    ENDING = "ends again and again"  # its subscription, each time for the same reason: `last_error`
     # a subscription that makes no progress
     SILENT = "silent"  # nothing is received for it
     FROZEN = "frozen"  # its resolved ts does not move

@@ -383,6 +383,7 @@ class Select:
     items: tuple[tuple[str, Expr | None], ...]  # label, expression; None: all columns; count(*) is a Call
     where: Expr | None
     limit: int | None
+    for_update: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ def _select(cursor: Cursor) -> ast.Statement:
 
     items = cursor.list_of(item)
     cursor.expect("FROM")
-    return ast.Select(table_name(cursor), items, _where(cursor), _limit(cursor))
+    return ast.Select(table_name(cursor), items, _where(cursor), _limit(cursor), cursor.accept("FOR", "UPDATE"))
 
 
 def _set(cursor: Cursor) -> ast.Statement:

@@ -187,6 +187,7 @@ class Dml:
         """Returns the number of rows changed. Raises SqlError."""
         changed = 0
         for key, row in self._matching(table, statement.where, statement.limit):
+            self._tx.lock(key)
             changed += self._update_row(table, key, row, statement.assignments, Scope(table.codec.readable(row), self._now))
         return changed
 
@@ -236,7 +237,11 @@ class Dml:
 
     def select(self, table: Table, statement: ast.Select) -> tuple[list[str], list[tuple[ast.Value, ...]]]:
         """Labels and rows. Raises SqlError."""
-        rows = [table.codec.readable(row) for _, row in self._matching(table, statement.where, statement.limit)]
+        matching = self._matching(table, statement.where, statement.limit)
+        if statement.for_update:
+            for key, _ in matching:
+                self._tx.lock(key)
+        rows = [table.codec.readable(row) for _, row in matching]
         counts = [expr for _, expr in statement.items if isinstance(expr, ast.Call) and expr.name == "count"]
         if counts:
             return [label for label, _ in statement.items], [tuple(len(rows) for _ in statement.items)]

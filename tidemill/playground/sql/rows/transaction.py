@@ -24,10 +24,14 @@ ONE_PHASE_KEY_BYTES = 4096
 
 class Transaction:
     """Buffered writes over the newest committed state. Without 1PC, every commit is two-phase. With `binlogs` it has to be told of each
-    change of a row; they are written as binlogs then."""
+    change of a row; they are written as binlogs then. An explicit transaction locks rows: what it locks and does not write, the change feed
+    shows as lock-only commits. The locks keep nobody out: sessions do not wait for each other here."""
 
-    def __init__(self, cluster: Cluster, *, one_phase: bool = True, source: int = 0, binlogs: Binlogs | None = None) -> None:
-        self._cluster, self._one_phase, self._source, self._binlogs = cluster, one_phase, source, binlogs
+    def __init__(
+        self, cluster: Cluster, *, one_phase: bool = True, source: int = 0, binlogs: Binlogs | None = None, explicit: bool = False
+    ) -> None:
+        self._cluster, self._one_phase, self._source, self._binlogs, self._explicit = cluster, one_phase, source, binlogs, explicit
+        self._locked: dict[bytes, None] = {}
         self._rows: list[RowBinlog] = []
         self.start_ts = cluster.oracle.next()
         self._writes: dict[bytes, bytes | None] = {}
@@ -60,6 +64,11 @@ class Transaction:
     def delete(self, key: bytes) -> None:
         """Delete a key."""
         self._writes[key] = None
+
+    def lock(self, key: bytes) -> None:
+        """Lock a key, as SELECT ... FOR UPDATE and a pessimistic UPDATE do. A statement that commits at once locks nothing."""
+        if self._explicit:
+            self._locked[key] = None
 
     # what binlogs tell
 
@@ -98,6 +107,7 @@ class Transaction:
     def rollback(self) -> None:
         """Forget everything."""
         self.restore(({}, 0, 0))
+        self._locked.clear()
 
     def commit(self) -> int:
         """Write all at once; the commit_ts, 0 if there was nothing to write.
@@ -105,7 +115,7 @@ class Transaction:
         Raises SqlError on a conflict; the transaction is rolled back then.
         """
         mutations = self.mutations()
-        if not mutations:
+        if not mutations and not self._locked:
             return 0
         try:
             return self._transact(mutations)
@@ -116,7 +126,9 @@ class Transaction:
     def _transact(self, mutations: list[Mutation]) -> int:
         read_ts, binlogs = self._cluster.oracle.last, self._binlogs
         if binlogs is None or not self._rows:
-            return self._cluster.transact(mutations, self._mode(mutations), start_ts=self.start_ts, read_ts=read_ts, source=self._source)
+            locked = list(self._locked.keys() - dict(mutations).keys())
+            mode = self._mode(mutations)
+            return self._cluster.transact(mutations, mode, start_ts=self.start_ts, read_ts=read_ts, source=self._source, locked=locked)
         value = prewritten(binlogs.schema_version(), self._rows)
         binlog = Binlog(BinlogType.PREWRITE, self.start_ts, prewrite_key=mutations[0][0], prewrite_value=value)
         try:
@@ -135,6 +147,8 @@ class Transaction:
 
     def _mode(self, mutations: list[Mutation]) -> CommitMode:
         if not self._one_phase or len(mutations) > ONE_PHASE_KEYS or sum(len(key) for key, _ in mutations) > ONE_PHASE_KEY_BYTES:
+            return CommitMode.TWO_PHASE
+        if not mutations:
             return CommitMode.TWO_PHASE
         region = self._cluster.regions.at(mutations[0][0])
         return CommitMode.ONE_PHASE if all(region.holds(key) for key, _ in mutations) else CommitMode.TWO_PHASE

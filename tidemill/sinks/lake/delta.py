@@ -22,7 +22,7 @@ from tidemill.extras import extra
 from tidemill.sinks.lake.base import Stamp, TableFiles
 from tidemill.sinks.lake.evolution import Evolution, Step, converted, evolution
 from tidemill.sinks.lake.manifest import FOLDER, TableAt
-from tidemill.sinks.lake.shapes import OP, LakeTable
+from tidemill.sinks.lake.shapes import COLUMN_ID, OP, LakeTable, column_id
 from tidemill.sinks.storage import paths as layout
 from tidemill.sinks.storage.store import Store
 
@@ -147,12 +147,22 @@ class DeltaTables:
                 more: Any = {"name": str(want), "configuration": self._settings, "storage_options": self._options}
                 DeltaTable.create(self.uri(place), want.fields, **more, **given)
             return
-        found = evolution(pa.schema(table.schema().to_arrow()), want)
+        have = pa.schema(table.schema().to_arrow())
+        found = evolution(have, want)
+        if found.renumbered and found.step is not Step.REWRITE:
+            self._renumber(place, table, have, found, stamp)
         if found.step is Step.ADD:
             with self._commit(place, stamp) as given:
                 table.alter.add_columns(DeltaSchema.from_arrow(pa.schema(found.added)).fields, **given)
         elif found.step is Step.REWRITE:
             self._replace(place, table, self._converted(table, found, want), stamp)
+
+    def _renumber(self, place: str, table: DeltaTable, have: pa.Schema, found: Evolution, stamp: Stamp) -> None:
+        """Give columns their ids. Each is a commit; after a crash the others follow."""
+        for source, one in zip(found.sources, found.target, strict=True):
+            if source is not None and (number := column_id(one)) != column_id(have.field(source)):
+                with self._commit(place, stamp) as given:
+                    table.alter.set_column_metadata(source, {COLUMN_ID.decode(): str(number)}, **given)
 
     def _converted(self, table: DeltaTable, found: Evolution, want: LakeTable) -> pa.RecordBatchReader:
         rows = table.to_pyarrow_dataset().to_batches()

@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -87,7 +88,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 def _mapped(want: LakeTable) -> LakeTable:
     fields = pa.schema([field(one.name, _stored(one.type), column_id(one) or 0) for one in want.fields])
     first = pa.RecordBatch.from_arrays([want.first.column(i).cast(one.type) for i, one in enumerate(fields)], schema=fields)
-    return LakeTable(want.schema, want.table, want.table_id, first, want.keys, want.history)
+    return replace(want, first=first)
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:
@@ -158,7 +159,7 @@ class IcebergTables:
         table = self._table(place)
         have = self._have(table)
         found = evolution(have, want)
-        if found.step is Step.NOTHING:
+        if found.step is Step.NOTHING and not found.renumbered:
             return
         kept = [(have.field(old), one) for old, one in zip(found.sources, found.target, strict=True) if old is not None]
         added_null = all(not want.first.column(one.name)[0].is_valid for one in found.added if one.name in want.fields.names)
@@ -331,16 +332,23 @@ def _reshape(transaction: Any, have: pa.Schema, found: Evolution) -> None:
         for name in have.names:
             if name not in found.sources or name in replaced:
                 update.delete_column(name)
+    kept = [(old, one) for old, one in zip(found.sources, found.target, strict=True) if old is not None and old not in replaced]
+    names = {one.name for one in found.target}
+    aside = {old: f"{old}__{number}__" for number, (old, one) in enumerate(kept) if old != one.name and old in names}
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        for old, name in aside.items():
+            update.rename_column(old, name)  # another column has its name afterwards
     kinds = {one.name: one.field_type for one in _iceberg_fields(found.target)}
     with transaction.update_schema(allow_incompatible_changes=True) as update:
+        for old, one in kept:
+            name = aside.get(old, old)
+            if have.field(old).type != one.type and not pa.types.is_list(one.type):
+                update.update_column(name, kinds[one.name])
+            if name != one.name:
+                update.rename_column(name, one.name)
         for old, one in zip(found.sources, found.target, strict=True):
             if old is None or old in replaced:
                 update.add_column(one.name, kinds[one.name])
-                continue
-            if have.field(old).type != one.type and not pa.types.is_list(one.type):
-                update.update_column(old, kinds[one.name])
-            if old != one.name:
-                update.rename_column(old, one.name)
 
 
 def _iceberg_fields(fields: pa.Schema) -> Sequence[Any]:

@@ -49,7 +49,8 @@ def column_id(one: pa.Field) -> int | None:
 class LakeTable:
     """A table of the lake. `first`: one row with what each column holds in rows that are older than the column.
 
-    `keys`: names of the columns that tell rows apart. `history`: it holds changes, which stay.
+    `keys`: names of the columns that tell rows apart. `history`: it holds changes, which stay. `origins`: where columns come from whose
+    beginning is known, as `lineage.origins` has it. `by_name`: what is there may be another table, so its columns are known by their names.
     """
 
     schema: str
@@ -58,6 +59,8 @@ class LakeTable:
     first: pa.RecordBatch
     keys: tuple[str, ...]
     history: bool = False
+    origins: tuple[tuple[int, int], ...] = ()
+    by_name: bool = False
 
     @property
     def name(self) -> tuple[str, str]:

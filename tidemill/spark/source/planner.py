@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tidemill.changelog import imports, initial_load
 from tidemill.changelog.files.bounds import begin_of_changes, first_ts, is_covered, within
 from tidemill.changelog.history import follow, load_history
@@ -27,6 +29,7 @@ from tidemill.spark.source.spans import Span, partitions_of, spans
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.lineage import origins
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.types.jsonstyle import style_of
 from tidemill.tso import describe
@@ -59,6 +62,8 @@ class Planner:
         self._filter = options.filter()
         self._packs: dict[tuple[int, int, bool], Packed] = {}
         self._kept: tuple[frozenset[str] | None, frozenset[str] | None] = None, None
+        self._origins: dict[int, dict[int, int]] = {}  # of columns, by table id: see `lineage.origins`
+        self._origins_to = 0
 
     def keep_only(self, databases: frozenset[str] | None, tables: frozenset[str] | None) -> None:
         """From now on only databases and tables by these names are read; None: all."""
@@ -90,7 +95,23 @@ class Planner:
             self._history = load_history(self.reader, may_stop=True)
         if self._history.resolved_ts < upto_ts:
             follow(self._history, self.reader, may_stop=True)
+        if self._origins_to < self._history.resolved_ts:
+            self._note_origins(self._history)
         return self._history
+
+    def _note_origins(self, history: SchemaHistory) -> None:
+        """Note which columns of the wanted tables are new, and which are copies of others."""
+        for change in history.next_table_changes(max(self._origins_to, history.start_ts), history.resolved_ts):
+            ended = {version.table_id: version for version in change.ended}
+            for after in change.begun:
+                before = ended.get(after.table_id)
+                if before is not None and (self.wants(before) or self.wants(after)):
+                    self._origins.setdefault(after.table_id, {}).update(origins(before, after, _action(history, after)))
+        self._origins_to = history.resolved_ts
+
+    def frame(self, base: TableVersion, schema: pa.Schema) -> TableFrame:
+        """The columns of a DataFrame, see `TableFrame`. It knows of later DDLs too."""
+        return TableFrame(base, schema, self.options.time_as, self._origins.setdefault(base.table_id, {}))
 
     def readable_to(self, from_ts: int, to_ts: int, has_any: Callable[[int, int], bool] = lambda begin, end: True) -> int:
         """How far what comes after from_ts can be read, to_ts at most: FLASHBACK CLUSTER changes rows and tells no changes. Raises
@@ -222,7 +243,7 @@ class Planner:
             return False
         known = {column.name.lower() for column in then.info.output_columns}
         options = replace(self.options, columns=tuple(name for name in self.options.columns if name.lower() in known))
-        frame = TableFrame(then, table_schema(then, options), options.time_as)
+        frame = self.frame(then, table_schema(then, options))
         return bool(frame.difference(version, options.columns).others)
 
     def _ddl_at(self, version: TableVersion) -> str:
@@ -368,6 +389,13 @@ def changed_at(error: SchemaChanged) -> int:
 
 def _folded(name: tuple[str, str]) -> tuple[str, str]:
     return name[0].lower(), name[1].lower()
+
+
+def _action(history: SchemaHistory, version: TableVersion) -> int:
+    """The code of the DDL with which a version begins; 0 where it is not one alone."""
+    at = version.from_ts
+    types = [event.type for event in history.ddl_events(at - 1, at, lambda event: version.table_id in _ids_of(event))]
+    return types[0] if len(types) == 1 else 0
 
 
 def _ids_of(event: DdlEvent) -> set[int]:

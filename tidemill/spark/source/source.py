@@ -80,10 +80,9 @@ def manner_of(options: Options, schema: pa.Schema, images: int = ALL_IMAGES) -> 
 
 def frame_of(planner: Planner, schema: pa.Schema, upto_ts: int) -> TableFrame | None:
     """Return the typed columns of a DataFrame, if it has such."""
-    options = planner.options
-    if options.kind is not Kind.TABLE:
+    if planner.options.kind is not Kind.TABLE:
         return None
-    return TableFrame(planner.base_version(upto_ts), schema, options.time_as)
+    return planner.frame(planner.base_version(upto_ts), schema)
 
 
 class BatchReader(DataSourceReader):
@@ -140,7 +139,8 @@ def _freeze_loaded() -> None:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The changes from a ts on. Offsets are resolved ts: `{"ts": …, "columns": …}`, where `columns` tells the table's columns by a number.
+    """The changes from a ts on. Offsets are resolved ts: `{"ts": …, "columns": …, "ids": …}`, where `columns` tells the names and types
+    of the table's columns by a number, and `ids` their ids.
 
     A batch has all changes of (start, end], so it has whole transactions. Whatever Spark asks for again, it gets the same rows again.
     """
@@ -198,8 +198,9 @@ class _Live:
         self.resolved = self.planner.reader.resolved_ts()
         self.frame = frame_of(self.planner, schema, self.resolved)
         self._columns = digest(schema) if self._is_natural(schema) else 0
+        self._ids = self.frame.ids() if self.frame is not None and self._columns else 0
         self._pace = Pace(0.0 if self.planner.reader.storage.local else REMOTE_POLL_S)
-        self._warned: set[int] = set()
+        self._warned: set[tuple[int, int]] = set()
         self._end_of_last, self._bytes = 0, 0
 
     def report(self) -> dict[str, Any]:
@@ -214,7 +215,7 @@ class _Live:
         return self.frame is not None and spark_schema(schema) == spark_schema(schema_of(self._options, self.frame.base))
 
     def offset(self, ts: int) -> dict[str, Any]:
-        return {"ts": ts, **({"columns": self._columns} if self._columns else {})}
+        return {"ts": ts, **({"columns": self._columns, "ids": self._ids} if self._columns else {})}
 
     def latest(self, start: dict[str, Any], target: int | None, *, limited: bool) -> dict[str, Any]:
         """The end of the batch after `start`; `start` if there is nothing to read yet, also while the log's storage is away."""
@@ -261,11 +262,11 @@ class _Live:
 
     def _check_columns(self, start: dict[str, Any]) -> None:
         """Raises SchemaChanged if the columns are others than those of the last batch, and nobody has accepted that."""
-        before, policy = start.get("columns", 0), self._options.policy
-        if not before or not self._columns or before == self._columns or before in self._warned:
+        before, policy = (start.get("columns", 0), start.get("ids", 0)), self._options.policy
+        if not before[0] or self.frame is None or not self._columns or before in self._warned or not self._differ(start, *before):
             return
         self._warned.add(before)
-        if policy is Policy.RESTART or self._options.schema_ts is not None or self.frame is None:
+        if policy is Policy.RESTART or self._options.schema_ts is not None:
             return
         base = self.frame.base
         if policy is Policy.FAIL or self.planner.is_hurt(base, start["ts"] - 1):
@@ -275,3 +276,10 @@ class _Live:
                 f"the columns of {self._options.what} are others than when this query ran last, up to ts {start['ts']}: {ddls}",
                 hint="To go on with the new columns, give schemaTs=latest once, or schemaChangePolicy=restart.",
             )
+
+    def _differ(self, start: dict[str, Any], columns: int, ids: int) -> bool:
+        """Whether the columns are others than those of the last batch: by name, by type, or because one of the name has taken its place."""
+        assert self.frame is not None
+        if columns != self._columns:
+            return True
+        return ids not in (0, self._ids) and self.planner.is_hurt(self.frame.base, start["ts"] - 1)

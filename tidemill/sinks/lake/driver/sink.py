@@ -18,6 +18,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +38,7 @@ from tidemill.sinks.lake.net import last_of_each
 from tidemill.sinks.lake.open import store_of, tables_of
 from tidemill.sinks.lake.shapes import LakeTable, lake_table
 from tidemill.sinks.storage import parts, paths
+from tidemill.tidb.schema.tracking.lineage import origins
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import describe
 
@@ -60,6 +62,8 @@ class LakeDriverSink:
         self._placed: dict[str, LakeTable] = {}  # by topic
         self._new: list[LakeTable] = []  # placed since the last batch
         self._newest: dict[int, str] = {}  # topic by table id
+        self._versions: dict[int, TableVersion] = {}  # the one that was placed last, by table id
+        self._origins: defaultdict[int, dict[int, int]] = defaultdict(dict)  # of columns, by table id: see `lineage.origins`
         self._now: dict[Name, TableAt] = {}
         self._head: Head | None = None
         self._commits: defaultdict[str, int] = defaultdict(int)  # of a place, since its files were joined
@@ -72,11 +76,27 @@ class LakeDriverSink:
         topic = paths.topic_of(version)
         old = self._newest.get(version.table_id)
         if old != topic:
+            self._note_origins(version)
             self._placed.pop(old or "", None)
             self._newest[version.table_id] = topic
             self._placed[topic] = table
             self._new.append(table)
         return topic
+
+    def _note_origins(self, version: TableVersion) -> None:
+        """Note which columns are new, also where an event filter keeps the DDL back."""
+        before = self._versions.get(version.table_id)
+        self._versions[version.table_id] = version
+        if before is not None:
+            known = self._origins[version.table_id]
+            known |= {column: origin for column, origin in origins(before, version).items() if column not in known}
+
+    def _with_origins(self, table: LakeTable, *, renamed: bool = False) -> LakeTable:
+        """Return a table with what is known of its columns, for the table that has its name, or, `renamed`, had another one."""
+        known = self._now.get(table.name)
+        self._origins[table.table_id] |= dict(table.origins)
+        by_name = not renamed and known is not None and known.table_id != table.table_id
+        return replace(table, origins=tuple(self._origins[table.table_id].items()), by_name=by_name)
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
         return dict.fromkeys(topics, 1)
@@ -174,7 +194,7 @@ class LakeDriverSink:
         table = self._placed.get(topic)
         if table is None:
             raise SinkError(f"{self._store}: rows of {topic.partition('@')[0]} came, which nobody announced")
-        return table
+        return self._with_origins(table)
 
     def _commit_table(self, table: LakeTable, found: Sequence[parts.Part], stamp: Stamp) -> TableAt:
         place = self._place_of(table)
@@ -245,8 +265,8 @@ class LakeDriverSink:
         if ddl.do is Do.DROP:
             self._drop(ddl.old, stamp, again=again)
             return
-        table = ddl.table
-        assert table is not None
+        assert ddl.table is not None
+        table = self._with_origins(ddl.table, renamed=ddl.do is Do.RENAME)
         before = self._now.get(ddl.old)
         place = self._tables.place(*table.name) if ddl.do is Do.RENAME else self._place_of(table)
         if not again:

@@ -37,12 +37,11 @@ from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.delivery.epoch_fence import Fence, FenceCheck
 from tidemill.errors import ConfigError, FeedBroken, Fenced, LogCorrupt, TidemillError
 from tidemill.process.supervisor import End
-from tidemill.sinks import owner
+from tidemill.sinks import owner, publication
 from tidemill.sinks.base import BatchContext
 from tidemill.sinks.canal.store import names, retention
 from tidemill.sinks.canal.store.position import Position
 from tidemill.sinks.storage import parts
-from tidemill.sinks.storage.driver import _Plan
 from tidemill.sinks.storage.store import LocalStore
 
 HOSTILE = [
@@ -168,13 +167,15 @@ CTX = BatchContext("f", 1, 1, START, START + 1)
 
 def of_begin(path: Path) -> None:
     store = LocalStore(path.parent / "sink")
-    store.write(f"{parts.folder_of(CTX)}/begin.json", path.read_bytes())
+    store.make_folder(parts.folder_of(CTX))
+    store.stage(f"{parts.folder_of(CTX)}/begin.json", path.read_bytes())
     parts.begun(store, CTX)
 
 
 def of_list(path: Path) -> None:
     store = LocalStore(path.parent / "sink")
-    store.write(f"{parts.folder_of(CTX)}/0.0.json", path.read_bytes())
+    store.make_folder(parts.folder_of(CTX))
+    store.stage(f"{parts.folder_of(CTX)}/0.0.json", path.read_bytes())
     parts.listed(store, CTX)
 
 
@@ -193,7 +194,12 @@ def of_capture(path: Path) -> None:
     list(run_status.RunStatus(folder, []).samples())
 
 
-PUBLISHING = json.loads(_Plan({"a": b"b"}, [("a", "b")], {"c": b"d"}, {}, 5).to_json("f"))
+def published(*steps: publication.Step) -> bytes:
+    return publication.Note("c", 3, publication.Plan(1, 9, "f", steps, METADATA)).to_json()
+
+
+METADATA = publication.Raise("metadata", b'{"checkpoint-ts":9}', publication.Position.CHECKPOINT)
+PUBLICATION = json.loads(published(publication.Create({"a": b"b"}), publication.Place([("a", "b")])))
 PROGRESS = json.loads(Progress(3, {("t", 0): PartitionProgress(1, 2)}, "c", {"t": (("a", "b"),)}).to_json())
 FENCE = {"epoch": 3, "driver": "d", "from_ts": 1, "to_ts": 9, "ranges": [[1, 9]]}
 CHECKPOINT = {"epoch": 3, "driver": "d", "checkpoint_ts": START, "partitions": [START, START + 1]}
@@ -217,7 +223,7 @@ FILES = [
     File("delivery.json", DELIVERY, of_delivery, may_be_lost=True),
     File("status.json", DELIVERY, of_delivery, may_be_lost=True),
     File("status.json", CAPTURE, of_capture, may_be_lost=True),
-    File("publishing.json", PUBLISHING, lambda path: _Plan.from_json(path.read_bytes(), str(path))),
+    File("publication.json", PUBLICATION, lambda path: publication.Note.from_json(path.read_bytes(), str(path))),
     File("store.json", STORE, lambda path: names.StoreIdentity.from_json(path.read_bytes(), str(path))),
     File("interval.json", INTERVAL, lambda path: names.parse_interval_json(path.read_bytes(), str(path))),
     File("client.json", {"commit_ts": START}, lambda path: retention._position(path.read_bytes(), str(path))),
@@ -298,9 +304,12 @@ def test_a_plan_in_the_folder_of_another_ts_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/etc/x", "a/../../x", "..", "", "a//b"])
 def test_a_list_of_what_to_publish_stays_inside_its_folder(path: str) -> None:
-    for plan in (_Plan({}, [("a", path)]), _Plan({path: b"x"})):
+    for step in (
+        *(publication.Place([("a", path)]), publication.Place([(path, "a")]), publication.Create({path: b"x"})),
+        *(publication.Raise(path, b"CDC1.csv", publication.Position.INDEX), publication.Remove([path])),
+    ):
         with pytest.raises(TidemillError, match="outside"):
-            _Plan.from_json(plan.to_json("f"), "publishing.json")
+            publication.Note.from_json(published(step), "publication.json")
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"0", b"-3", b"9" * 40, b"1 2"])

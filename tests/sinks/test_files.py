@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.delivery.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
-from tidemill.errors import ConfigError, SinkError
+from tidemill.errors import ConfigError, SinkError, SinkUnavailable
 from tidemill.sinks.base import DriverSink
 from tidemill.sinks.files import FilesTaskSink, file_name, read_messages
 from tidemill.sinks.spec import open_driver_sink
@@ -71,7 +73,7 @@ def test_files_of_a_batch_hold_rows_then_ddl_then_resolved(uri: str) -> None:
     assert json.loads((folder(uri) / "tidemill.json").read_text()) == {
         "format": 1, "changefeed": "feed", "protocol": "open-protocol", "resolved_ts": 200,
     }  # fmt: skip
-    assert sorted(p.name for p in folder(uri).iterdir()) == ["t", "tidemill.json", "u.v"], "no parts are left"
+    assert sorted(p.name for p in folder(uri).iterdir()) == [".tidemill", "t", "tidemill.json", "u.v"], "no parts are left"
 
 
 def test_a_repeated_batch_replaces_its_files(uri: str) -> None:
@@ -161,6 +163,38 @@ def test_a_folder_holds_one_protocol(uri: str, tmp_path: Path) -> None:
     driver.finish_batch(context(batch=1, epoch=1, from_ts=100, to_ts=200))
     with pytest.raises(ConfigError, match="holds what was delivered as csv; this is open-protocol"):
         open_driver_sink(tables.replace("csv", "open-protocol"), fresh=True).begin_batch(context(batch=1, epoch=1, from_ts=1, to_ts=2))
+
+
+def test_a_driver_that_slept_behind_its_check_of_the_fence_changes_nothing(uri: str) -> None:
+    old, new, woken = open_driver_sink(uri), open_driver_sink(uri), list[bool]()
+
+    def check(*, now: bool = False) -> None:
+        if not woken:
+            woken.append(True)
+            run_batch(uri, new, 1, [(0, b"a", b"1")], epoch=2)
+            run_batch(uri, new, 2, [(0, b"b", b"2")], epoch=3)
+
+    late = context(1, epoch=1, from_ts=100, to_ts=200)
+    old.begin_batch(late)
+    old.resolved(TARGETS, b"late", b"1")
+    with pytest.raises(SinkUnavailable, match="another driver, of epoch 3"):
+        old.finish_batch(replace(late, check_fence=check))
+    assert json.loads((folder(uri) / "tidemill.json").read_text())["resolved_ts"] == 300
+    assert contents(uri)[f"t/0/{file_name(100, 200)}"] == [b"a", b"resolved"]
+
+
+def test_new_folders_are_synced_up_to_the_first_that_was_there(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[str] = set()
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run_batch(uri, open_driver_sink(uri), 1, [(0, b"a", b"1")])
+    made = [path for path in folder(uri).rglob("*") if path.is_dir() and not path.name.startswith(".")]
+    assert {str(path.parent) for path in [*made, folder(uri)]} <= synced
 
 
 def test_a_cut_file_is_told(tmp_path: Path) -> None:

@@ -1,19 +1,34 @@
-"""`file:///DIR`: a file of length-prefixed messages for each topic, partition and batch. Format: docs/sinks/files.md."""
+"""`file:///DIR`: a file of length-prefixed messages for each topic, partition and batch. Format: docs/sinks/files.md.
+
+A batch is a publication (`sinks/publication.py`) of these steps:
+
+    place    the batch's files, joined from the tasks' parts
+    remove   files of the batch before that hold only a resolved event, where the partition has its next file
+    raise    tidemill.json: {"resolved_ts": to_ts}
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tidemill.changelog.storage.open import make_folder
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.kernels.deliver.batch import Writer, frame
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
-from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join, sync_folder
+from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join
+from tidemill.sinks.publication import Place, Plan, Position, Publisher, Raise, Remove, Step
+from tidemill.sinks.storage.store import LocalStore
+from tidemill.statefile import read as read_state
+from tidemill.tso import describe
+
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[0-9]{20}-[0-9]{20}\.messages")
 _PARTS = ".parts"
@@ -41,10 +56,6 @@ def read_messages(path: Path) -> Iterator[tuple[bytes | None, bytes | None]]:
         yield part(), part()
 
 
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
-
-
 class FilesTaskSink(PartTaskSink):
     """Writes the frames of one item to parts; `flush` publishes them."""
 
@@ -59,26 +70,27 @@ class FilesTaskSink(PartTaskSink):
 
 
 class FilesDriverSink(ByDispatchers):
-    """Joins parts, DDLs and resolved events into the batch's files and renames them into place."""
+    """Joins parts, DDLs and resolved events into the batch's files, and publishes these."""
 
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
         self._uri = uri
         self._folder = Path(uri.path)
         self._protocol = uri.protocol.value if uri.protocol is not None else ""
         self._parts = PartReader(self._folder / _PARTS)
+        self._publisher = Publisher(store_of(self._folder))
         self._fresh = fresh
-        self._checked = False
+        self._published: int | None = None  # everything up to here is there; None: another driver may have published since
         self._tail: dict[Target, bytearray] = {}
         self._with_ddl: set[Target] = set()  # targets with a DDL in this batch
-        self._idle: dict[Target, Path] = {}  # files of the last batch that hold only a resolved event
+        self._idle: dict[Target, str] = {}  # files of the last batch that hold only a resolved event
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
         return partition_counts(self._uri, topics)
 
     def begin_batch(self, ctx: BatchContext) -> None:
         self._forget()
-        if not self._checked:
-            self._check(ctx)
+        if self._published is None:
+            self._published = self._open(ctx)
         self._parts.begin(ctx)
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
@@ -91,22 +103,43 @@ class FilesDriverSink(ByDispatchers):
             self._tail.setdefault(target, bytearray()).extend(frame(key, value))
 
     def finish_batch(self, ctx: BatchContext) -> None:
-        """Complete and sync all files, then give them their names."""
-        with file_errors("publishing a batch", self._folder):
-            parts = self._parts.parts(ctx)
-            ready = {target: self._joined(ctx, target, parts.get(target, [])) for target in sorted({*parts, *self._tail})}
-            ctx.check_fence(now=True)
-            published = {target: self._publish(ctx, target, path) for target, path in ready.items()}
-            for folder in {path.parent for path in published.values()}:
-                sync_folder(folder)
-            self._drop_idle(published, busy=self._with_ddl | parts.keys())
-            self._write_state(ctx)
+        """Complete and sync all files, then publish them. A batch that was published is not published again."""
+        assert self._published is not None, "begin_batch comes first"
+        if ctx.to_ts > self._published:
+            self._publish(ctx)
+            self._published = ctx.to_ts
+        else:
+            log.warning("%s holds everything up to %s already", self._folder, describe(self._published))
         self._forget()
         self._parts.end(ctx)
 
+    def _publish(self, ctx: BatchContext) -> None:
+        with file_errors("publishing a batch", self._folder):
+            parts = self._parts.parts(ctx)
+            targets = sorted({*parts, *self._tail})
+            staged = {target: self._joined(ctx, target, parts.get(target, [])) for target in targets}
+        names = {target: f"{target[0]}/{target[1]}/{file_name(ctx.from_ts, ctx.to_ts)}" for target in targets}
+        idle = {target: names[target] for target in targets if target not in self._with_ddl and target not in parts}
+        moves = [(path.relative_to(self._folder).as_posix(), names[target]) for target, path in staged.items()]
+        replaced = [self._idle[target] for target in targets if target in self._idle]
+        steps: list[Step] = [Place(moves)] if moves else []
+        steps += [Remove(replaced)] if replaced else []
+        note = owner.note(ctx.feed, self._protocol, resolved_ts=ctx.to_ts) + b"\n"
+        folder = f"{_PARTS}/{ctx.batch}-{ctx.epoch}"
+        last = Raise(owner.MESSAGES_NOTE, note, Position.RESOLVED)
+        self._publisher.publish(ctx, Plan(ctx.from_ts, ctx.to_ts, folder, steps, last))
+        self._idle = {target: name for target, name in self._idle.items() if target not in names} | idle
+
     def discard(self, ctx: BatchContext) -> None:
+        """Drop a failed attempt. If it failed while publishing, its files stay: who claims the note next finishes it first."""
         self._forget()
-        self._parts.end(ctx)
+        self._published = None
+        self._idle.clear()
+        try:
+            if not self._publisher.needs(f"{_PARTS}/{ctx.batch}-{ctx.epoch}"):
+                self._parts.end(ctx)
+        except SinkError as error:
+            log.debug("what a failed attempt left cannot be removed now: %s", error)
 
     def close(self) -> None:
         self._parts.close()
@@ -127,38 +160,27 @@ class FilesDriverSink(ByDispatchers):
             os.fsync(file.fileno())
         return path
 
-    def _publish(self, ctx: BatchContext, target: Target, ready: Path) -> Path:
-        folder = self._folder / target[0] / str(target[1])
-        folder.mkdir(parents=True, exist_ok=True)
-        return ready.replace(folder / file_name(ctx.from_ts, ctx.to_ts))
-
-    def _drop_idle(self, published: dict[Target, Path], busy: set[Target]) -> None:
-        """Remove a file with only a resolved event when the partition has its next file. So an idle changefeed does not fill the disk."""
-        for target, path in published.items():
-            before = self._idle.pop(target, None)
-            if before is not None and before != path:
-                before.unlink(missing_ok=True)
-            if target not in busy:
-                self._idle[target] = path
-
-    def _check(self, ctx: BatchContext) -> None:
-        """Check that the folder belongs to this changefeed. With `fresh`, remove the batches in it; never those of another changefeed."""
+    def _open(self, ctx: BatchContext) -> int:
+        """Check that the folder belongs to this changefeed, and finish what an earlier driver published in part. With `fresh`, remove the
+        batches in it; never those of another changefeed. Returns the ts up to which everything is there."""
+        store, where = self._publisher.store, str(self._folder)
         with file_errors("opening the messages folder", self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            where = str(self._folder)
-            owner.check(_content(self._folder / owner.MESSAGES_NOTE), where, ctx.feed, self._protocol)
-            owner.check_no_other(_content(self._folder / owner.TABLES_NOTE), where, self._protocol)
-            if self._fresh:
+            make_folder(str(self._folder), sync=True)
+        owner.check(store.read(owner.MESSAGES_NOTE), where, ctx.feed, self._protocol)
+        owner.check_no_other(store.read(owner.TABLES_NOTE), where, self._protocol)
+        self._publisher.claim(ctx)
+        if self._fresh:
+            self._publisher.forget()
+            with file_errors("opening the messages folder", self._folder):
                 for path in self._folder.glob("*/*/*.messages"):
                     if _NAME.fullmatch(path.name):
                         path.unlink()
-        self._checked = True
+            store.delete(owner.MESSAGES_NOTE)
+            self._fresh = False
+        note = store.read(owner.MESSAGES_NOTE)
+        return read_state(note, f"{store}/{owner.MESSAGES_NOTE}", owner.NOTE).integer("resolved_ts", default=0) if note is not None else 0
 
-    def _write_state(self, ctx: BatchContext) -> None:
-        ready = self._folder / f".{owner.MESSAGES_NOTE}"
-        with ready.open("wb") as file:
-            file.write(owner.note(ctx.feed, self._protocol, resolved_ts=ctx.to_ts) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        ready.replace(self._folder / owner.MESSAGES_NOTE)
-        sync_folder(self._folder)
+
+def store_of(folder: Path) -> LocalStore:
+    """Return the folder as a store."""
+    return LocalStore(folder)

@@ -84,7 +84,7 @@ def test_a_driver_killed_anywhere_delivers_once(tmp_path: Path, monkeypatch: pyt
     log, lake = sql.write(tmp_path / "log"), tmp_path / "lake"
     with monkeypatch.context() as patch:
         of_tables = [(DeltaTables, name) for name in ("shape", "merge", "rename", "empty", "version")]
-        killed_at(patch, kill_at + 1, [*of_tables, (LocalStore, "write"), (LocalStore, "create")])
+        killed_at(patch, kill_at + 1, [*of_tables, (LocalStore, "swap")])
         patch.setattr("tidemill.sinks.lake.driver.sink._AT_ONCE", 1)
         with pytest.raises(Killed):
             deliver(log, f"delta://{lake}")

@@ -102,7 +102,7 @@ def test_a_driver_killed_in_an_exchange_goes_on(tmp_path: Path, monkeypatch: pyt
 
     def dying(self: LakeDriverSink, *given: object) -> None:
         with monkeypatch.context() as inner:
-            killed_at(inner, step, [(DeltaTables, "merge"), (DeltaTables, "read"), (LocalStore, "write"), (LocalStore, "read")])
+            killed_at(inner, step, [(DeltaTables, "merge"), (DeltaTables, "read"), (LocalStore, "swap"), (LocalStore, "read")])
             exchange(self, *given)  # type: ignore[arg-type]
         raise Killed
 

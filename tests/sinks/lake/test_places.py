@@ -78,5 +78,5 @@ def test_errors_say_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[
         manifest_at(store, read_head(store).resolved_ts + 1)
     with pytest.raises(SinkError, match="nothing is known of"):
         manifest_at(store, times(store)[0] - 1)
-    store.write(file_of(times(store)[-1]), b"{")
+    store.stage(file_of(times(store)[-1]), b"{")
     assert "is not JSON" in tidemill(capsys, "lake", "show", tmp_path / "lake")[2]

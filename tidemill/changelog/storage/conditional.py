@@ -26,6 +26,10 @@ class Outcome(enum.Enum):
     UNCONDITIONAL = "the store does not do conditional requests"
 
 
+class Unconditional(LogRefused):
+    """The store takes a conditional request and does not heed its condition, or refuses it as unknown."""
+
+
 class Objects(Protocol):
     """Single requests to an object store. Names are relative to the log. They raise LogUnavailable if a question is not answered,
     LogRefused if the store refuses for another reason."""
@@ -41,13 +45,14 @@ class Objects(Protocol):
 
 
 def swap(objects: Objects, name: str, expected: Token | None, data: bytes) -> Token | None:
-    """See `Storage.swap`. Raises LogUnavailable if the outcome is unknown; the same call, made again, will find it out."""
+    """See `Storage.swap`. Raises LogUnavailable if the outcome is unknown; the same call, made again, will find it out. Raises
+    Unconditional."""
     for _ in range(TRIES):
         outcome = objects.put(name, data, expected)
         if isinstance(outcome, Token):
             return outcome
         if outcome is Outcome.UNCONDITIONAL:
-            raise LogRefused(
+            raise Unconditional(
                 f"{name}: {outcome.value} any more", hint="The log needs them: restore the store's support for conditional requests."
             )
         found = objects.get(name)

@@ -102,7 +102,10 @@ def file_of(ts: int) -> str:
 
 def read_head(store: Store) -> Head:
     """Return how far the tables are; zeros if nothing was delivered. Raises SinkError, SinkUnavailable."""
-    text = store.read(HEAD)
+    return _head_of(store, store.read(HEAD))
+
+
+def _head_of(store: Store, text: bytes | None) -> Head:
     if text is None:
         return Head()
     found = statefile.read(text, f"{store}/{HEAD}", NOTE)
@@ -111,8 +114,8 @@ def read_head(store: Store) -> Head:
 
 def write_head(store: Store, head: Head) -> None:
     """Move the head. One that is further stays."""
-    if read_head(store).resolved_ts <= head.resolved_ts:
-        store.write(HEAD, json.dumps({"format": 1, **asdict(head)}).encode())
+    data = json.dumps({"format": 1, **asdict(head)}).encode()
+    store.change(HEAD, lambda known: data if _head_of(store, known).resolved_ts <= head.resolved_ts else None)
 
 
 def read_manifest(store: Store, ts: int) -> Manifest:

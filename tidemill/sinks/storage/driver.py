@@ -1,15 +1,15 @@
 """The driver half of the storage sink: numbers the parts of a batch, writes schema files, publishes the batch, moves the checkpoint.
 
-A batch publishes in this order:
+A batch is a publication (`sinks/publication.py`) of these steps:
 
-    schema files of table versions that have rows for the first time
-    data files, moved from the tasks' parts
-    index files
-    schema files of the DDLs at the batch's end
-    metadata: {"checkpoint-ts": to_ts}
+    create   schema files of table versions that have rows for the first time
+    place    data files, moved from the tasks' parts
+    raise    index files
+    create   schema files of the DDLs at the batch's end
+    raise    metadata: {"checkpoint-ts": to_ts}
 
-The list of these files is written first (`.tidemill/publishing.json`). A driver that finds such a list finishes it before anything else. So
-after a crash a batch is published as a whole or not at all, and a published batch is not written again when it is rerun.
+So after a crash a batch is published as a whole or not at all, a published batch is not written again when it is rerun, and a driver that
+another one has replaced moves neither index nor metadata back.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.publication import Create, Place, Plan, Position, Publisher, Raise, Step
 from tidemill.sinks.storage import parts, paths, tables
 from tidemill.sinks.storage.open import layout_of, store_of
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -31,7 +32,6 @@ from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
 
-_PUBLISHING = f"{paths.FOLDER}/publishing.json"
 _KEPT_NUMBERS = 100_000
 
 
@@ -45,30 +45,12 @@ class _Table:
 
 
 @dataclass(slots=True)
-class _Plan:
+class _Files:
     """What a batch publishes."""
 
-    before: dict[str, bytes] = field(default_factory=dict)
+    schemas: dict[str, bytes] = field(default_factory=dict)  # of versions that have rows for the first time
     moves: list[tuple[str, str]] = field(default_factory=list)
     indexes: dict[str, bytes] = field(default_factory=dict)
-    after: dict[str, bytes] = field(default_factory=dict)
-    metadata: int = 0
-
-    def to_json(self, folder: str) -> bytes:
-        """Return the list as JSON. `folder` is the attempt's, which is removed at the end."""
-        texts = {name: {path: data.decode() for path, data in getattr(self, name).items()} for name in ("before", "indexes", "after")}
-        return json.dumps({"format": 1, "folder": folder, "moves": self.moves, "metadata": self.metadata, **texts}).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes, name: str) -> _Plan:
-        """Read the JSON of `to_json`. Raises SinkError naming the file."""
-        found = statefile.read(data, name, owner.NOTE)
-        texts = {
-            part: {paths.inside(path, name): text.encode() for path, text in found.part(part).members()}
-            for part in ("before", "indexes", "after")
-        }
-        moves = [(paths.inside(old, name), paths.inside(new, name)) for old, new in found.text_pairs("moves")]
-        return cls(moves=moves, metadata=found.integer("metadata"), **texts)
 
 
 class StorageDriverSink:
@@ -83,6 +65,7 @@ class StorageDriverSink:
         self._newest: dict[int, str] = {}  # topic by logical table id
         self._numbers: dict[str, int] = {}  # newest file by data folder
         self._ddls: dict[str, bytes] = {}
+        self._publisher = Publisher(self._store)
         self._published: int | None = None
         self._first_ts = 0  # where this driver's first batch begins
         self._skip = False
@@ -134,23 +117,17 @@ class StorageDriverSink:
     def finish_batch(self, ctx: BatchContext) -> None:
         folder = parts.folder_of(ctx)
         if not self._skip:
-            plan = self._plan(parts.listed(self._store, ctx), ctx)
-            ctx.check_fence(now=True)
-            if plan.moves:
-                self._store.write(_PUBLISHING, plan.to_json(folder))
-            self._publish(plan)
-            if plan.moves:
-                self._store.delete(_PUBLISHING)
+            self._publisher.publish(ctx, self._plan(self._files(ctx), ctx))
             self._published = ctx.to_ts
         self._look_again()
         self._store.clear(folder)
 
     def discard(self, ctx: BatchContext) -> None:
-        """Drop a failed attempt. If it failed while publishing, its list stays, and the next driver finishes it first."""
+        """Drop a failed attempt. If it failed while publishing, its files stay: who claims the note next finishes it first."""
         self._ddls.clear()
         self._published = None
         try:
-            if self._store.read(_PUBLISHING) is None:
+            if not self._publisher.needs(parts.folder_of(ctx)):
                 self._store.clear(parts.folder_of(ctx))
         except SinkError as error:
             log.debug("what a failed attempt left cannot be removed now: %s", error)
@@ -160,22 +137,31 @@ class StorageDriverSink:
 
     # A batch
 
-    def _plan(self, found: Sequence[parts.Part], ctx: BatchContext) -> _Plan:
-        plan = _Plan(after=dict(self._ddls), metadata=ctx.to_ts)
-        for part in found:
+    def _plan(self, files: _Files, ctx: BatchContext) -> Plan:
+        metadata = json.dumps({"checkpoint-ts": ctx.to_ts}, separators=(",", ":")).encode()
+        steps: list[Step] = [Create(files.schemas)] if files.schemas else []
+        if files.moves:
+            steps += [Place(files.moves), *(Raise(name, data, Position.INDEX) for name, data in files.indexes.items())]
+        if self._ddls:
+            steps.append(Create(dict(self._ddls)))
+        return Plan(ctx.from_ts, ctx.to_ts, parts.folder_of(ctx), steps, Raise(paths.METADATA, metadata, Position.CHECKPOINT))
+
+    def _files(self, ctx: BatchContext) -> _Files:
+        files = _Files()
+        for part in parts.listed(self._store, ctx):
             table = self._tables.get(part.topic)
             if table is None:
                 raise SinkError(f"{self._store}: rows of {part.topic} came, which nobody announced")
             physical = table.apart[part.partition] if table.apart else None
             base = self._layout.base(table.version, physical)
-            number = self._version_number(table, base, plan)
+            number = self._version_number(table, base, files)
             folder = self._layout.folder(base, number, physical, part.date)
             file = self._layout.file(self._next_number(folder))
-            plan.moves.append((part.file, f"{folder}/{file}"))
-            plan.indexes[paths.index_file(folder)] = f"{file}\n".encode()
-        return plan
+            files.moves.append((part.file, f"{folder}/{file}"))
+            files.indexes[paths.index_file(folder)] = f"{file}\n".encode()
+        return files
 
-    def _version_number(self, table: _Table, base: str, plan: _Plan) -> int:
+    def _version_number(self, table: _Table, base: str, files: _Files) -> int:
         """Return the version in a table's paths: that of its newest schema file with the same columns, which a DDL without effect on rows
         may have written. Without such a file it is the table's own version, but not less than the changefeed's start.
         """
@@ -188,7 +174,7 @@ class StorageDriverSink:
             else:
                 number = max(table.version.from_ts, self._first_ts)
                 first = tables.of_table(table.version, column_ids=self._column_ids, ts=number)
-                plan.before[f"{folder}/{tables.file_name(number, own.checksum)}"] = first.text()
+                files.schemas[f"{folder}/{tables.file_name(number, own.checksum)}"] = first.text()
             table.number[base] = number
         return table.number[base]
 
@@ -201,24 +187,14 @@ class StorageDriverSink:
         self._ddls.clear()
 
     def _next_number(self, folder: str) -> int:
+        """Return a number that no file of a folder has, also where a file lies beyond the index."""
         if folder not in self._numbers:
             name = paths.index_file(folder)
             text = self._store.read(name)
-            self._numbers[folder] = paths.number_in(text.decode("utf-8", "replace"), f"{self._store}/{name}") if text is not None else 0
+            indexed = paths.number_in(text.decode("utf-8", "replace"), f"{self._store}/{name}") if text is not None else 0
+            self._numbers[folder] = max(indexed, *(paths.data_number(name) for name in self._store.names(folder)), 0)
         self._numbers[folder] += 1
         return self._numbers[folder]
-
-    def _publish(self, plan: _Plan) -> None:
-        """Publish the plan. It may be repeated from the start, also by another driver, until it has succeeded."""
-        self._write(plan.before)
-        self._store.move(plan.moves)
-        self._write(plan.indexes)
-        self._write(plan.after)
-        self._store.write(paths.METADATA, json.dumps({"checkpoint-ts": plan.metadata}, separators=(",", ":")).encode())
-
-    def _write(self, files: Mapping[str, bytes]) -> None:
-        for name, data in files.items():
-            self._store.write(name, data)
 
     # The folder
 
@@ -228,15 +204,10 @@ class StorageDriverSink:
         for table in self._tables.values():
             table.number.clear()
         self._own(ctx)
+        self._publisher.claim(ctx)
         if self._fresh:
             self._empty()
             self._fresh = False
-        listing = self._store.read(_PUBLISHING)
-        if listing is not None:
-            plan = _Plan.from_json(listing, f"{self._store}/{_PUBLISHING}")
-            log.warning("%s: finishing a batch that was published in part", self._store)
-            self._publish(plan)
-            self._store.delete(_PUBLISHING)
         parts.drop_old(self._store, ctx.epoch)
         text = self._store.read(paths.METADATA)
         return statefile.read(text, f"{self._store}/{paths.METADATA}", owner.NOTE).integer("checkpoint-ts") if text is not None else 0
@@ -245,11 +216,11 @@ class StorageDriverSink:
         """Check that the folder belongs to this changefeed. A folder of TiCDC is continued."""
         owner.check_no_other(self._store.read(owner.MESSAGES_NOTE), str(self._store), self._protocol)
         if not owner.check(self._store.read(owner.TABLES_NOTE), str(self._store), ctx.feed, self._protocol):
-            self._store.write(owner.TABLES_NOTE, owner.note(ctx.feed, self._protocol))
+            self._store.create(owner.TABLES_NOTE, owner.note(ctx.feed, self._protocol))
 
     def _empty(self) -> None:
         """Remove the files of an earlier replay."""
-        self._store.delete(_PUBLISHING)
+        self._publisher.forget()
         self._store.clear(parts.TRIES)
         for name in list(self._store.walk()):
             if paths.is_ours(name, self._layout.extension):

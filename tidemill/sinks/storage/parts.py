@@ -29,6 +29,7 @@ from tidemill.sinks.storage.store import Store
 from tidemill.statefile import Fields
 
 TRIES = f"{FOLDER}/tries"
+_BEGIN = "begin.json"
 _LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
 
 
@@ -58,25 +59,29 @@ def drop_old(store: Store, epoch: int) -> None:
 def begin(store: Store, ctx: BatchContext, after: int) -> None:
     """Announce an attempt to its tasks."""
     store.make_folder(folder_of(ctx))
-    store.write(f"{folder_of(ctx)}/begin.json", json.dumps({"after": after}).encode(), durable=False)
+    store.stage(f"{folder_of(ctx)}/{_BEGIN}", json.dumps({"after": after}).encode())
 
 
 def begun(store: Store, ctx: BatchContext) -> int:
     """Return the ts up to which rows are already published. Raises SinkUnavailable if the attempt is over."""
-    text = store.read(f"{folder_of(ctx)}/begin.json")
+    text = store.read(f"{folder_of(ctx)}/{_BEGIN}")
     if text is None:
         ctx.check_fence(now=True)
         raise SinkUnavailable(
             f"{store}: batch {ctx.batch}, try {ctx.epoch} is over, or {socket.gethostname()} does not see what the driver wrote there",
             hint="A folder as a sink has to be a file system that all machines of the Spark cluster mount at this path.",
         )
-    return statefile.read(text, f"{store}/{folder_of(ctx)}/begin.json", NOTE).integer("after")
+    return statefile.read(text, f"{store}/{folder_of(ctx)}/{_BEGIN}", NOTE).integer("after")
 
 
 def listed(store: Store, ctx: BatchContext) -> list[Part]:
-    """Return the parts of an attempt, in the order of items and rounds."""
+    """Return the parts of an attempt, in the order of items and rounds. Raises SinkUnavailable if the attempt is over: another driver has
+    removed its parts."""
     folder = folder_of(ctx)
-    lists = sorted((int(m[1]), int(m[2]), m[0]) for name in store.names(folder) if (m := _LIST.fullmatch(name)))
+    names = store.names(folder)
+    if _BEGIN not in names:
+        raise SinkUnavailable(f"{store}: batch {ctx.batch}, try {ctx.epoch} is over: another driver has removed its parts")
+    lists = sorted((int(m[1]), int(m[2]), m[0]) for name in names if (m := _LIST.fullmatch(name)))
     found = []
     for _, _, name in lists:
         text = store.read(f"{folder}/{name}")
@@ -150,7 +155,7 @@ class PartFiles:
                 _sync(path)
         self._check_fence(now=True)
         text = json.dumps([asdict(part) for part in parts])
-        self._store.write(f"{self._folder}/{self._item}.{self._round}.json", text.encode(), durable=False)
+        self._store.stage(f"{self._folder}/{self._item}.{self._round}.json", text.encode())
         self._forget(parts)
         self._round += 1
 

@@ -104,6 +104,12 @@ def number_in(text: str, where: str) -> int:
     return int(match[1])
 
 
+def data_number(name: str) -> int:
+    """Return the number in the name of a data file; 0 for any other file."""
+    match = _NUMBERED.fullmatch(name)
+    return int(match[1]) if match is not None else 0
+
+
 def version_in(name: str, checksum: int) -> int | None:
     """Return the version of a schema file, if it has that checksum."""
     match = _SCHEMA.fullmatch(name)
@@ -134,8 +140,8 @@ METADATA = "metadata"
 FOLDER = ".tidemill"
 """The folder at the root with files that are not for readers."""
 
-RESERVED = frozenset({METADATA, f".{METADATA}.tmp", FOLDER})
-"""The sink's own names at the root. The middle one is a local folder's checkpoint file before it is renamed (`store`)."""
+RESERVED = frozenset({METADATA, FOLDER})
+"""The sink's own names at the root."""
 
 
 def wants_tables(uri: SinkUri) -> bool:

@@ -1,16 +1,22 @@
 """Files below a root in a local folder or an S3 bucket. A file appears as a whole: it is renamed into place, or made by one PUT.
 
 Names are relative to the root, with `/`. Failures raise SinkError, or SinkUnavailable if they may be temporary. No error holds a key.
+
+Several drivers may use a store at the same time, see `sinks/publication.py`. So a file that they share changes by compare-and-swap only
+(`swap`, `change`), appears once (`create`, `move`), or belongs to one attempt (`stage`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
+import logging
 import os
 import secrets
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,14 +24,39 @@ import pyarrow as pa
 import pyarrow.fs
 
 from tidemill.changelog.storage import s3
-from tidemill.changelog.storage.conditional import swap
+from tidemill.changelog.storage.base import Token
+from tidemill.changelog.storage.conditional import Unconditional, swap
+from tidemill.changelog.storage.flock import FolderLock
+from tidemill.changelog.storage.open import make_folder
 from tidemill.config.uri import S3Options
-from tidemill.errors import LogError, LogUnavailable, SinkError, SinkUnavailable
+from tidemill.errors import LogError, SinkError, SinkUnavailable
 from tidemill.sinks.parts import file_errors, sync_folder
 
+log = logging.getLogger(__name__)
+
+LOCK = ".tidemill/publish"
+"""A local store's compare-and-swaps take turns under this lock (`.lock` is appended)."""
+
 _LASTING = ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "NoSuchBucket", "InvalidAccessKeyId")
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+"""What a file system without hard links answers."""
 _TIMEOUT_S = 30.0
 _MOVES_AT_ONCE = 16
+
+
+@contextlib.contextmanager
+def _log_errors() -> Iterator[None]:
+    """Turn errors of the log's storage, whose locks and conditional requests are used here, into the sink's."""
+    try:
+        yield
+    except Unconditional:
+        raise
+    except LogError as error:
+        raise (SinkUnavailable if error.retryable else SinkError)(error.message, hint=error.hint) from None
+
+
+def _digest(data: bytes) -> Token:
+    return hashlib.sha256(data).hexdigest()
 
 
 class Store(ABC):
@@ -44,17 +75,36 @@ class Store(ABC):
         """Return a small file's content, or None if it does not exist."""
 
     @abstractmethod
-    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write or replace a small file. `durable`: when this returns it survives a crash of the machine."""
+    def versioned(self, name: str) -> tuple[bytes, Token] | None:
+        """Return a small file's content and version, or None if it does not exist."""
 
     @abstractmethod
+    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
+        """Replace the version `expected` of a small file durably; None: the file must not exist. Returns the new version, or None if
+        another version is there."""
+
     def create(self, name: str, data: bytes) -> bool:
-        """Write a small file durably, unless it exists: an existing one stays. Returns whether it was written."""
+        """Write a small file durably, unless it exists: an existing one stays. Returns whether it was written. On an object store a file
+        whose content is `data` counts as written: an answer may have been lost."""
+        return self.swap(name, None, data) is not None
+
+    def change(self, name: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
+        """Replace a small file durably by what `change` makes of its content (None: it does not exist); None from `change`: leave it.
+        Returns what was written. Repeats `change` if somebody else was faster. Raises what `change` raises."""
+        while True:
+            known = self.versioned(name)
+            data = change(known[0] if known is not None else None)
+            if data is None or self.swap(name, known[1] if known is not None else None, data) is not None:
+                return data
+
+    @abstractmethod
+    def stage(self, name: str, data: bytes) -> None:
+        """Write or replace a small file of one attempt. It need not survive a crash of the machine."""
 
     @abstractmethod
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
-        """Rename files, in any order, durably. A file without its old name but with its new one counts as moved, so a call may be
-        repeated."""
+        """Give staged files their names, in any order, durably. A file without its old name but with its new one counts as moved, so a
+        call may be repeated, also by another driver. A local store replaces no file that is there."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -86,6 +136,7 @@ class LocalStore(Store):
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._lock = FolderLock(str(root / LOCK))
 
     def __str__(self) -> str:
         return str(self._root)
@@ -106,64 +157,71 @@ class LocalStore(Store):
             except FileNotFoundError:
                 return None
 
-    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        target = self._root / name
-        with file_errors("writing a file", target):
-            if durable:
-                self._make(target.parent)
-            # Two tasks may write the same name in an attempt's folder. Elsewhere only a repeated write replaces a name.
-            ready = target.with_name(f".{target.name}.tmp" if durable else f".{target.name}.{secrets.token_hex(4)}.tmp")
-            with ready.open("wb") as file:
-                file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            ready.replace(target)
-            if durable:
-                sync_folder(target.parent)
+    def versioned(self, name: str) -> tuple[bytes, Token] | None:
+        data = self.read(name)
+        return None if data is None else (data, _digest(data))
 
-    def create(self, name: str, data: bytes) -> bool:
+    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
+        """The lock is held for a look and a rename: a driver that is stopped while it holds the lock keeps the next one out."""
         target = self._root / name
         with file_errors("writing a file", target):
-            self._make(target.parent)
+            make_folder(str(target.parent), sync=True)
             ready = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
             try:
                 with ready.open("xb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                try:
-                    target.hardlink_to(ready)
-                except FileExistsError:
-                    return False
+                with _log_errors(), self._lock:
+                    known = self.versioned(name)
+                    if (known[1] if known is not None else None) != expected:
+                        return None
+                    ready.replace(target)
             finally:
                 ready.unlink(missing_ok=True)
             sync_folder(target.parent)
-        return True
+        return _digest(data)
+
+    def stage(self, name: str, data: bytes) -> None:
+        target = self._root / name
+        with file_errors("writing a file", target):
+            # Two tasks may write the same name in an attempt's folder.
+            ready = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+            ready.write_bytes(data)
+            ready.replace(target)
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         folders = set()
         for old, new in moves:
             target = self._root / new
             with file_errors("publishing a file", target):
-                self._make(target.parent)
-                try:
-                    (self._root / old).rename(target)
-                except FileNotFoundError:
-                    if not target.exists():
-                        raise
+                make_folder(str(target.parent), sync=True)
+                self._move(self._root / old, target)
                 folders.add(target.parent)
         for folder in folders:
             with file_errors("publishing files", folder):
                 sync_folder(folder)
 
-    def _make(self, folder: Path) -> None:
-        """Make a folder and those above it, durably."""
-        if folder.is_dir():
+    def _move(self, source: Path, target: Path) -> None:
+        try:
+            os.link(source, target)
+        except FileNotFoundError:
+            if not target.exists():
+                raise
             return
-        self._make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                if not source.samefile(target):  # else a crash came between link and unlink
+                    raise SinkError(
+                        f"{target} is there already, and this changefeed did not write it",
+                        hint="Move the file elsewhere, or give the changefeed an empty folder.",
+                    ) from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS or target.exists():
+                raise
+            source.rename(target)
+            return
+        source.unlink(missing_ok=True)
 
     def names(self, folder: str) -> list[str]:
         return [path.name for path in self._listed(folder) if path.is_file()]
@@ -200,6 +258,7 @@ class S3Store(Store):
     """A prefix of a bucket. A move is a copy in the store; the original is removed with its folder."""
 
     def __init__(self, options: S3Options, prefix: str) -> None:
+        self._conditional = True  # until the store says that it knows no conditional requests
         self._root = f"{options.bucket}/{prefix.strip('/')}".rstrip("/")
         scheme, mark, host = options.endpoint.partition("://")
         given = {
@@ -239,29 +298,42 @@ class S3Store(Store):
 
     def upload(self, path: Path, name: str) -> None:
         if not path.stat().st_size:
-            self.write(name, b"")
+            self.stage(name, b"")
             return
         with self._errors("writing", name), pa.memory_map(str(path)) as source:
             self._put(name, source.read_buffer())
 
-    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+    def stage(self, name: str, data: bytes) -> None:
         with self._errors("writing", name):
             self._put(name, data)
 
-    def create(self, name: str, data: bytes) -> bool:
-        """By a conditional PUT. Whose answer got lost is found out by what is there then: `data` is unique to its writer."""
-        objects = s3.objects_of(self._fs, self._root)
-        if objects is None:
-            if self._exists(name):
-                return False
-            self.write(name, data)
-            return True
-        try:
-            return swap(objects, name, None, data) is not None
-        except LogUnavailable as error:
-            raise SinkUnavailable(error.message) from None
-        except LogError as error:
-            raise SinkError(error.message, hint=error.hint) from None
+    def versioned(self, name: str) -> tuple[bytes, Token] | None:
+        objects = s3.objects_of(self._fs, self._root) if self._conditional else None
+        if objects is not None:
+            with _log_errors():
+                return objects.get(name)
+        data = self.read(name)
+        return None if data is None else (data, _digest(data))
+
+    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
+        """By a conditional PUT. Whose answer got lost is found out by what is there then. A store that knows no such requests is asked
+        before it is written to: there a driver that was stopped between the two writes once more."""
+        objects = s3.objects_of(self._fs, self._root) if self._conditional else None
+        if objects is not None:
+            try:
+                with _log_errors():
+                    return swap(objects, name, expected, data)
+            except Unconditional:
+                log.warning("%s does not know conditional requests: only one driver at a time may write there", self)
+                self._conditional = False
+                known = self.read(name)
+                if expected is not None and known is not None:
+                    return None  # `expected` is of a conditional request: read it again
+        known = self.read(name)
+        if (_digest(known) if known is not None else None) != expected:
+            return None
+        self.stage(name, data)
+        return _digest(data)
 
     def _put(self, name: str, data: bytes | pa.Buffer) -> None:
         with self._fs.open_output_stream(self._at(name), buffer_size=0) as stream:

@@ -39,7 +39,7 @@ class DeltaTarget:
     def create(self) -> None:
         text = self._store.read(owner.TABLES_NOTE)
         if not owner.check(text, str(self._store), self._feed, _MARK):
-            self._store.write(owner.TABLES_NOTE, owner.note(self._feed, _MARK))
+            self._store.create(owner.TABLES_NOTE, owner.note(self._feed, _MARK))
 
     def delivered(self) -> int:
         self.create()

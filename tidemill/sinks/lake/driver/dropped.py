@@ -31,9 +31,12 @@ class DroppedTables:
     def note(self, at: TableAt, stamp: Stamp) -> None:
         """Note a table that is about to lose its rows. A repeated call, after the rows are gone, changes nothing."""
         name = f"{_FOLDER}/{at.table_id}.json"
-        known = self._store.read(name)
-        if known is None or self._parsed(name, known).integer("ts") != stamp.resolved_ts:
-            self._store.write(name, json.dumps({"format": 1, "ts": stamp.resolved_ts, "at": asdict(at)}).encode())
+        data = json.dumps({"format": 1, "ts": stamp.resolved_ts, "at": asdict(at)}).encode()
+
+        def unless_noted(known: bytes | None) -> bytes | None:
+            return data if known is None or self._parsed(name, known).integer("ts") < stamp.resolved_ts else None
+
+        self._store.change(name, unless_noted)
         self._ids = None
 
     def has(self, table_id: int) -> bool:

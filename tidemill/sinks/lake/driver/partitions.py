@@ -64,7 +64,8 @@ class PartitionMoves:
         rows, sink = make(), pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
-        self._store.write(name, sink.getvalue().to_pybytes())
+        data = sink.getvalue().to_pybytes()
+        self._store.change(name, lambda known: data)
         return rows
 
     def _lying(self, place: str, table: LakeTable, gone: PartitionRows | None, columns: Sequence[str] | None) -> pa.Table:

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +48,18 @@ log = logging.getLogger(__name__)
 _DDLS = f"{paths.FOLDER}/ddls.json"
 _AT_ONCE = 4
 """Tables that are merged at the same time."""
+
+
+def _unless_later(data: bytes, where: str, known: bytes | None) -> bytes | None:
+    """Return the note of DDLs that are done, unless the one that is there is further."""
+    if known is not None and _further(known, where) >= _further(data, where):
+        return None
+    return data
+
+
+def _further(data: bytes, where: str) -> tuple[int, int]:
+    fields = statefile.read(data, where, owner.NOTE)
+    return fields.integer("ts"), fields.integer("done")
 
 
 class LakeDriverSink:
@@ -114,7 +127,7 @@ class LakeDriverSink:
     def _open(self, ctx: BatchContext) -> Head:
         mark = f"{self._uri.scheme.value}, {self._lake.mode.value}"
         if not owner.check(self._store.read(owner.TABLES_NOTE), str(self._store), ctx.feed, mark):
-            self._store.write(owner.TABLES_NOTE, owner.note(ctx.feed, mark))
+            self._store.create(owner.TABLES_NOTE, owner.note(ctx.feed, mark))
         if self._fresh:
             self._clear()
             self._fresh = False
@@ -244,7 +257,8 @@ class LakeDriverSink:
         for number, ddl in enumerate(self._ddls, start=1):
             self._do(ddl, stamp, again=number <= done)
             if number > done:
-                self._store.write(_DDLS, json.dumps({"format": 1, "ts": stamp.resolved_ts, "done": number}).encode())
+                done_now = json.dumps({"format": 1, "ts": stamp.resolved_ts, "done": number}).encode()
+                self._store.change(_DDLS, partial(_unless_later, done_now, f"{self._store}/{_DDLS}"))
                 if ddl.do is Do.EXCHANGE:
                     self._moves.forget()
         return bool(self._ddls)

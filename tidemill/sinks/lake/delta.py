@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -33,6 +34,7 @@ with extra("lake"):
 
 _APP = "tidemill/"
 _PASSES = ("Generic S3 error", "Generic HTTP", "error sending request", "timed out", "503", "SlowDown", "Connection")
+_OTHER_NAME = "Filter it out, or give it another name by table routing (target-schema, target-table)."
 _MOST_KEPT = 1000
 """Tables whose newest version is kept in memory."""
 
@@ -72,6 +74,13 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what an iterator over a table yields, read in a thread of its own: the library cannot read while it writes in this one."""
+    with ThreadPoolExecutor(1, thread_name_prefix="delta-reader") as pool:
+        while (batch := pool.submit(next, batches, None).result()) is not None:
+            yield batch
+
+
 class DeltaTables:
     """See `Tables`. Not safe for several calls for one place at a time."""
 
@@ -85,11 +94,9 @@ class DeltaTables:
         return str(self._store)
 
     def place(self, schema: str, table: str) -> str:
-        layout.check_names(schema, table)
+        layout.check_names(schema, table, _OTHER_NAME)
         if schema == FOLDER or "%" in schema + table:
-            raise SinkError(
-                f"{schema}.{table} cannot be a folder of {self}", hint="Filter it out: the name is the sink's own, or has a % sign."
-            )
+            raise SinkError(f"{schema}.{table} cannot be a folder of {self}: the name is the sink's own, or has a % sign", hint=_OTHER_NAME)
         return f"{schema}/{table}"
 
     def uri(self, place: str) -> str:
@@ -155,7 +162,7 @@ class DeltaTables:
             with self._commit(place, stamp) as given:
                 table.alter.add_columns(DeltaSchema.from_arrow(pa.schema(found.added)).fields, **given)
         elif found.step is Step.REWRITE:
-            self._replace(place, table, self._converted(table, found, want), stamp)
+            self._rewrite(place, table, found, want, stamp)
 
     def _renumber(self, place: str, table: DeltaTable, have: pa.Schema, found: Evolution, stamp: Stamp) -> None:
         """Give columns their ids. Each is a commit; after a crash the others follow."""
@@ -164,9 +171,26 @@ class DeltaTables:
                 with self._commit(place, stamp) as given:
                     table.alter.set_column_metadata(source, {COLUMN_ID.decode(): str(number)}, **given)
 
-    def _converted(self, table: DeltaTable, found: Evolution, want: LakeTable) -> pa.RecordBatchReader:
-        rows = table.to_pyarrow_dataset().to_batches()
-        return pa.RecordBatchReader.from_batches(found.target, (converted(batch, found, want) for batch in rows if len(batch)))
+    def _rewrite(self, place: str, table: DeltaTable, found: Evolution, want: LakeTable, stamp: Stamp) -> None:
+        """Write the table again with other columns. The library hides what its reader of rows raises."""
+        failed: list[SinkError] = []
+        there = _apart(table.to_pyarrow_dataset().to_batches())
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            try:
+                for batch in there:
+                    if len(batch):
+                        yield converted(batch, found, want)
+            except SinkError as error:
+                failed.append(error)
+                raise
+
+        try:
+            self._replace(place, table, pa.RecordBatchReader.from_batches(found.target, rows()), stamp)
+        except SinkError:
+            if failed:
+                raise failed[0] from None
+            raise
 
     def _replace(self, place: str, table: DeltaTable, rows: pa.RecordBatchReader, stamp: Stamp) -> None:
         with self._commit(place, stamp) as given:
@@ -219,7 +243,8 @@ class DeltaTables:
         source = self._table(old)
         if source is not None and source.get_add_actions().num_rows:
             have = pa.schema(source.schema().to_arrow())
-            rows = pa.RecordBatchReader.from_batches(have, (one.cast(have) for one in source.to_pyarrow_dataset().to_batches()))
+            there = _apart(source.to_pyarrow_dataset().to_batches())
+            rows = pa.RecordBatchReader.from_batches(have, (one.cast(have) for one in there))
             with self._commit(new, stamp) as given:
                 known = self._table(new)
                 given |= {"mode": "overwrite", "schema_mode": "overwrite", "target_file_size": self._file_size}

@@ -7,12 +7,13 @@ column without a value in older rows is added in place; for all else the table i
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from tidemill.errors import SinkError
-from tidemill.sinks.lake.shapes import LakeTable, column_id
+from tidemill.sinks.lake.conversion import convert
+from tidemill.sinks.lake.shapes import LakeTable, column_id, fraction_digits
 from tidemill.tidb.schema.tracking.lineage import NEW, origin_of
 
 
@@ -27,12 +28,14 @@ class Step(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Evolution:
     """`target`: the columns afterwards. `sources`: for each of them the name that it had, or None for a new one. `renumbered`: whether one
-    that stays has another id afterwards: it is a copy, or of another table."""
+    that stays has another id afterwards: it is a copy, or of another table. `rounded`: whether the values of a copy are rounded, though its
+    type is the same."""
 
     step: Step
     target: pa.Schema
     sources: tuple[str | None, ...]
     renumbered: bool = False
+    rounded: bool = False
 
     @property
     def added(self) -> list[pa.Field]:
@@ -67,10 +70,14 @@ def evolution(have: pa.Schema, want: LakeTable) -> Evolution:
         names = {one.name.lower() for one in target}
         target += [_kept(one, names) for one in left]
         sources += [one.name for one in left]
-    found = Evolution(Step.NOTHING, pa.schema(target), tuple(sources))
-    step = _step(have, found, want, dropped=bool(left) and not want.history)
-    kept = [(have.field(source), one) for source, one in zip(sources, target, strict=True) if source is not None]
-    return Evolution(step, found.target, found.sources, any(column_id(old) != column_id(new) for old, new in kept))
+    copies = [
+        (have.field(source), one)
+        for source, one in zip(sources, target, strict=True)
+        if source is not None and column_id(have.field(source)) != column_id(one)
+    ]
+    rounded = not want.by_name and any(_loses_digits(old, new) for old, new in copies)
+    found = Evolution(Step.NOTHING, pa.schema(target), tuple(sources), bool(copies), rounded)
+    return replace(found, step=_step(have, found, want, dropped=bool(left) and not want.history))
 
 
 def _same(one: pa.Field, have: pa.Schema, want: LakeTable) -> pa.Field | None:
@@ -89,6 +96,13 @@ def _same(one: pa.Field, have: pa.Schema, want: LakeTable) -> pa.Field | None:
     return named if not column_id(named) or (not other and type_word(named.type) != type_word(one.type)) else None
 
 
+def _loses_digits(old: pa.Field, new: pa.Field) -> bool:
+    """Return whether a column's times have fewer digits of a second than before, or may have."""
+    digits = fraction_digits(new)
+    known = fraction_digits(old)
+    return digits is not None and digits < (6 if known is None else known)
+
+
 def _kept(one: pa.Field, names: set[str]) -> pa.Field:
     """Return a dropped column of a change table, under another name if a column has its name now."""
     return one.with_name(f"{one.name}__{column_id(one) or 0}") if one.name.lower() in names else one
@@ -96,6 +110,8 @@ def _kept(one: pa.Field, names: set[str]) -> pa.Field:
 
 def _step(have: pa.Schema, found: Evolution, want: LakeTable, *, dropped: bool) -> Step:
     kept = [(have.field(source), one) for source, one in zip(found.sources, found.target, strict=True) if source is not None]
+    if found.rounded:
+        return Step.REWRITE
     if dropped or any(old.name != new.name or type_word(old.type) != type_word(new.type) for old, new in kept):
         return Step.REWRITE
     if any(want.first.column(one.name)[0].is_valid for one in found.added):
@@ -117,9 +133,7 @@ def converted(rows: pa.RecordBatch, found: Evolution, want: LakeTable) -> pa.Rec
 
 def _cast(values: pa.Array, one: pa.Field, want: LakeTable) -> pa.Array:
     try:
-        if pa.types.is_integer(values.type) and pa.types.is_decimal(one.type):  # Arrow wants room for any number of the type
-            values = values.cast(pa.decimal128(min(19 + one.type.scale, 38), one.type.scale))
-        return values.cast(one.type)
+        return convert(values, one) if values.type != one.type or fraction_digits(one) is not None else values
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SinkError(
             f"{want}: column {one.name} was {values.type}, and what is there cannot be {one.type}: {error}",

@@ -86,7 +86,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _mapped(want: LakeTable) -> LakeTable:
-    fields = pa.schema([field(one.name, _stored(one.type), column_id(one) or 0) for one in want.fields])
+    fields = pa.schema([one.with_type(_stored(one.type)) for one in want.fields])
     first = pa.RecordBatch.from_arrays([want.first.column(i).cast(one.type) for i, one in enumerate(fields)], schema=fields)
     return replace(want, first=first)
 
@@ -128,7 +128,10 @@ class IcebergTables:
 
     def place(self, schema: str, table: str) -> str:
         if "." in schema or "." in table:
-            raise SinkError(f"{schema}.{table} cannot be a table of {self}: a name has a dot", hint="Filter it out.")
+            raise SinkError(
+                f"{schema}.{table} cannot be a table of {self}: a name has a dot",
+                hint="Filter it out, or give it another name by table routing (target-schema, target-table).",
+            )
         return ".".join(filter(None, (self._options.namespace, schema, table)))
 
     def _table(self, place: str) -> Any:
@@ -163,7 +166,7 @@ class IcebergTables:
             return
         kept = [(have.field(old), one) for old, one in zip(found.sources, found.target, strict=True) if old is not None]
         added_null = all(not want.first.column(one.name)[0].is_valid for one in found.added if one.name in want.fields.names)
-        in_place = added_null and all(_widens(old.type, new.type) for old, new in kept)
+        in_place = added_null and not found.rounded and all(_widens(old.type, new.type) for old, new in kept)
         rows = None if in_place else self._rows(table, self._tasks(table))
         with self._commit(place, table, stamp) as transaction:
             _reshape(transaction, have, found)

@@ -14,9 +14,14 @@ import pyarrow as pa
 from tidemill.errors import SinkError, TidemillError
 from tidemill.tidb.columns.forms import column_type
 from tidemill.tidb.columns.values import TypedReader
+from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
 COLUMN_ID = b"tidemill.column_id"
+FRACTION = b"tidemill.fraction_digits"
+"""Of DATETIME, TIMESTAMP and TIME, whose types do not say how many digits of a second a column has."""
+_TIMES = (MySQLType.DATETIME, MySQLType.TIMESTAMP, MySQLType.DURATION)
 ROW_ID = "_tidb_rowid"
 """The hidden handle of a table without a key. TiDB calls it so too."""
 OP = "__tidemill_op"
@@ -37,6 +42,19 @@ _FIRST_HEAD = -2
 def field(name: str, kind: pa.DataType, column_id: int) -> pa.Field:
     """Return the field of a column."""
     return pa.field(name, kind, metadata={COLUMN_ID: str(column_id).encode()})
+
+
+def fraction_digits(one: pa.Field) -> int | None:
+    """Return how many digits of a second a column of times has; None of other columns, and where it is not known."""
+    text = (one.metadata or {}).get(FRACTION)
+    return int(text) if text is not None else None
+
+
+def _described(column: ColumnInfo) -> pa.Field:
+    found = field(column.name, column_type(column).arrow, column.id)
+    if column.tp not in _TIMES:
+        return found
+    return found.with_metadata({**found.metadata, FRACTION: str(max(column.decimal, 0)).encode()})
 
 
 def column_id(one: pa.Field) -> int | None:
@@ -95,7 +113,7 @@ def lake_table(version: TableVersion, *, history: bool = False) -> LakeTable:
     reader = TypedReader(info)
     for at, column in enumerate(info.output_columns):
         kind = column_type(column).arrow
-        fields.append(field(column.name, kind, column.id))
+        fields.append(_described(column))
         values.append(pa.array([_absent(reader, at)], kind) if not history else pa.nulls(1, kind))
     _check_names(version, [one.name for one in fields])
     wanted = set(info.handle_key_ids)

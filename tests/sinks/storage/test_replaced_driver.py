@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.sinks.storage.conftest import Place, local_files
-from tests.sinks.storage.test_storage import Feed, Line, content, some_lines
 from tests.support.delivery.messages import context
+from tests.support.delivery.storage_feed import Feed, Line, content, some_lines
 from tests.support.schema.tables import ddl_event, table_version
 from tidemill.errors import Fenced, SinkError, SinkUnavailable
 from tidemill.sinks.base import BatchContext, FenceCheck, no_fence_check
@@ -24,8 +24,6 @@ VERSION = table_version("d", "t")
 
 
 def late(
-    feed: Feed, ctx: BatchContext, lines: list[tuple[TableVersion, int, Line]], ddls: Iterable[Any], others: Callable[[], None]
-) -> None:
     feed: Feed, ctx: BatchContext, lines: list[tuple[TableVersion, int, Line]], ddls: Iterable[Any], others: Callable[[], None]
 ) -> None:
     """A batch whose driver sleeps behind its check of the fence at the end, while others act. It ends as unavailable."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.sinks.storage.conftest import Place, local_files
 from tests.support.delivery.messages import context, messages_of
+from tests.support.delivery.storage_feed import Feed, Line, content, some_lines
 from tests.support.golden.ticdc_files import ticdc_files
 from tests.support.schema.recorded_schemas import recorded_history
 from tests.support.schema.tables import ddl_event, table_version
@@ -36,41 +36,6 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import compose
 
 CSV, CANAL_JSON = MessageFormat.CSV, MessageFormat.CANAL_JSON
-Line = tuple[int, bytes]
-"""commit_ts and value."""
-
-
-class Feed:
-    """A driver and a task of one sink."""
-
-    def __init__(self, uri: SinkUri, *, fresh: bool = False, store: Store | None = None) -> None:
-        self.uri = uri
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tidemill.sinks.storage.driver.store_of", lambda uri: store or store_of(uri))
-            self.driver = StorageDriverSink(uri, fresh=fresh)
-        self.task = StorageTaskSink(uri)
-        self.words = StorageControl(uri)
-
-    def rows(self, ctx: BatchContext, lines: Iterable[tuple[TableVersion, int, Line]]) -> None:
-        """What the tasks do: (table version, partition, line) each."""
-        found = list(lines)
-        topics = [self.driver.place(version) for version, _, _ in found]
-        targets = sorted({(topic, partition) for topic, (_, partition, _) in zip(topics, found, strict=True)})
-        items = [(targets.index((topic, partition)), None, value) for topic, (_, partition, (_, value)) in zip(topics, found, strict=True)]
-        messages = messages_of(items)
-        messages.table["commit_ts"] = [ts for _, _, (ts, _) in found]
-        self.task.begin(ctx)
-        self.task.deliver(messages, targets)
-        assert self.task.flush() == len(found)
-
-    def batch(self, ctx: BatchContext, lines: Iterable[tuple[TableVersion, int, Line]] = (), ddls: Iterable[Any] = ()) -> None:
-        self.driver.begin_batch(ctx)
-        self.rows(ctx, lines)
-        for event in ddls:
-            message = self.words.ddl_message(event)
-            assert message is not None
-            self.driver.ddl("", *message, [0])
-        self.driver.finish_batch(ctx)
 
 
 def lines_of(data: bytes, protocol: MessageFormat) -> list[Line]:
@@ -108,21 +73,6 @@ def test_a_session_with_45_ddls_gives_ticdcs_files(place: Place, protocol: Messa
     assert not [row for row in rows if row[0] > at]
     assert place.published() == golden | {"metadata": b'{"checkpoint-ts":%d}' % at}
     assert len(golden) > 50
-
-
-def some_lines(from_ts: int, count: int, version: TableVersion, partition: int = 0) -> list[tuple[TableVersion, int, Line]]:
-    return [(version, partition, (from_ts + 1 + i, b"%d\r\n" % (from_ts + 1 + i))) for i in range(count)]
-
-
-def content(files: dict[str, bytes]) -> list[int]:
-    """All rows that readers see: those of files at or below the number in their folder's index."""
-    found: list[int] = []
-    for name, data in sorted(files.items()):
-        if match := re.fullmatch(r"(.*)/(CDC[0-9]+)\.csv", name):
-            index = files.get(f"{match[1]}/meta/CDC.index", b"").decode().removesuffix(".csv\n")
-            if match[2] <= index:
-                found += [int(line) for line in data.split()]
-    return sorted(found)
 
 
 def test_files_are_cut_by_size_and_numbered_on(place: Place) -> None:

@@ -8,7 +8,7 @@ By it a repeated interval is recognised, and Delta itself refuses two such commi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tidemill.config.uri import S3Options
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.extras import extra
-from tidemill.sinks.lake.base import Stamp, TableFiles
+from tidemill.sinks.lake.base import Move, Stamp, TableFiles
 from tidemill.sinks.lake.evolution import Evolution, Step, converted, evolution
 from tidemill.sinks.lake.manifest import FOLDER, TableAt
 from tidemill.sinks.lake.shapes import COLUMN_ID, OP, LakeTable, column_id
@@ -65,6 +65,8 @@ def delta_errors(what: str) -> Iterator[None]:
         raise SinkUnavailable(f"{what}: another writer has changed the table meanwhile: {error}") from None
     except (DeltaError, OSError) as error:
         text = str(error).splitlines()[0][:500] if str(error) else type(error).__name__
+        if "already exists" in text:
+            raise SinkUnavailable(f"{what}: another writer has made the table meanwhile: {text}") from None
         passing = any(sign in text for sign in _PASSES) or (isinstance(error, OSError) and not isinstance(error, PermissionError))
         raise (SinkUnavailable if passing else SinkError)(f"{what}: {text}") from None
 
@@ -238,31 +240,39 @@ class DeltaTables:
             with self._commit(place, stamp) as given:
                 table.delete(**given)
 
-    def rename(self, old: str, new: str, want: LakeTable, stamp: Stamp) -> None:
-        """The rows are copied: a folder cannot be moved everywhere, and older manifests know it by its name."""
-        source = self._table(old)
-        if source is not None and source.get_add_actions().num_rows:
+    def rename(self, moves: Sequence[Move], stamp: Stamp) -> None:
+        """The rows are copied: a folder cannot be moved everywhere, and older manifests know it by its name. They are read at the versions
+        that tables had before, so places may be exchanged, and an interrupted rename be done again."""
+        for move in moves:
+            self._take_over(move, stamp)
+        for place in {move.at.place for move in moves} - {move.place for move in moves}:
+            self.empty(place, stamp)
+
+    def _take_over(self, move: Move, stamp: Stamp) -> None:
+        source, known = self.at(move.at.place, move.at.version), self._table(move.place)
+        if known is not None or source.get_add_actions().num_rows:
             have = pa.schema(source.schema().to_arrow())
             there = _apart(source.to_pyarrow_dataset().to_batches())
             rows = pa.RecordBatchReader.from_batches(have, (one.cast(have) for one in there))
-            with self._commit(new, stamp) as given:
-                known = self._table(new)
-                given |= {"mode": "overwrite", "schema_mode": "overwrite", "target_file_size": self._file_size}
-                if known is None:
-                    given |= {"name": str(want), "configuration": self._settings, "storage_options": self._options}
-                write_deltalake(known or self.uri(new), rows, **given)
-            self._open.pop(new, None)
-            self.empty(old, stamp)
-        self.shape(new, want, stamp)
+            with self._commit(move.place, stamp) as given:
+                if known is not None:
+                    given |= {"mode": "overwrite", "schema_mode": "overwrite"}
+                else:
+                    more = {"name": str(move.table), "configuration": self._settings, "storage_options": self._options}
+                    given |= {"mode": "error", **more}
+                write_deltalake(known or self.uri(move.place), rows, target_file_size=self._file_size, **given)
+            self._open.pop(move.place, None)
+        self.shape(move.place, move.table, stamp)
 
-    def drop(self, place: str, stamp: Stamp) -> None:
+    def drop(self, at: TableAt, stamp: Stamp) -> None:
         """The folder stays, without rows: older versions are read from it."""
-        if self.exists(place):
-            self.empty(place, stamp)
+        if self.exists(at.place):
+            self.empty(at.place, stamp)
 
     def compact(self, place: str, stamp: Stamp) -> None:
+        table = self._known(place)
         with self._commit(place, stamp) as given:
-            self._known(place).optimize.compact(target_size=self._file_size, **given)
+            table.optimize.compact(target_size=self._file_size, **given)
 
     def version(self, schema: str, table: str, table_id: int, place: str) -> TableAt:
         return TableAt(schema, table, table_id, place, self._known(place).version())

@@ -37,6 +37,9 @@ META = pa.schema(
 )
 """What is told of each change. A TSO has 63 bits until the year 3084, so long holds it."""
 
+TRUNCATE = "truncate"
+"""The kind of a row that stands for a DDL by which all rows go. It has no columns of the table."""
+
 ROWS = pa.schema([*META, ("before", pa.string()), ("after", pa.string())])
 """A change of any table: its images as JSON."""
 
@@ -111,11 +114,6 @@ class TableFrame:
         known = {column.name.lower(): column for column in base.info.output_columns}
         self.fields = [field for field in schema if field.name not in META.names]
         self._columns = {field.name: known.get(field.name.lower()) for field in self.fields}
-
-    def ids(self) -> int:
-        """A number for the ids of the columns, to see whether they are those of an earlier query."""
-        ids = [column.id if column is not None else NEW for column in self._columns.values()]
-        return zlib.crc32(f"{self.base.table_id} {ids}".encode())
 
     def columns_in(self, version: TableVersion) -> list[ReadColumn]:
         """Return where each column is in a version. Raises SchemaError for one that cannot be read as the type that it has."""

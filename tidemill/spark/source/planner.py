@@ -24,6 +24,7 @@ from tidemill.rules.names import nearest
 from tidemill.spark.source.frame import TableFrame, table_schema
 from tidemill.spark.source.limits import any_row, end_by_rows, holds_rows
 from tidemill.spark.source.options import EARLIEST, LATEST, Options, Policy
+from tidemill.spark.source.row_ddls import RowDdl, row_ddl
 from tidemill.spark.source.slices import Packed, Slice, TableToRead
 from tidemill.spark.source.spans import Span, partitions_of, spans
 from tidemill.tidb.keys import is_system_schema
@@ -234,6 +235,29 @@ class Planner:
         error = SchemaChanged(f"{self._ddl_at(version)}: {difference}", hint=_HINTS[policy])
         error.add_note(str(version.from_ts))
         return error
+
+    # ---- DDLs that change rows
+
+    def row_ddls(self, frame: TableFrame, from_ts: int, to_ts: int) -> list[RowDdl]:
+        """The DDLs in (from_ts, to_ts] that change rows of the table without changes."""
+        history = self.history(to_ts)
+        events = history.ddl_events(max(from_ts, history.start_ts), to_ts, self._may_change_rows)
+        found = (row_ddl(event, self.wants, frame, self._in_schema(history, event)) for event in events)
+        return [ddl for ddl in found if ddl is not None]
+
+    def _may_change_rows(self, event: DdlEvent) -> bool:
+        versions = (version for version in (event.before, event.after, event.other) if version is not None)
+        return any(self.wants(version) for version in versions) or (not event.table and self.wants_name(event.schema, ""))
+
+    def _in_schema(self, history: SchemaHistory, event: DdlEvent) -> TableVersion | None:
+        """The table, where a DDL is of its whole schema."""
+        if event.table:
+            return None
+        return self._version_at(history, event.ts - 1) or self._version_at(history, event.ts)
+
+    def kept_names(self, name: tuple[str, str]) -> bool:
+        """Whether rows of a table by this name are read, see `keep_only`."""
+        return all(kept is None or one in kept for kept, one in zip(self._kept, name, strict=True))
 
     def is_hurt(self, version: TableVersion, ts: int) -> bool:
         """Whether a version lacks columns that the table had just past a ts, or has them otherwise."""

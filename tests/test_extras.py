@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.extras import EXTRAS, ExtraMissing, extra
+from tidemill.extras import EXTRAS, ExtraMissing, demand, extra
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MODULES = {"confluent_kafka": "confluent-kafka", "pymysql": "PyMySQL", "opentelemetry": "opentelemetry-exporter-otlp-proto-http"}
@@ -34,21 +34,36 @@ def test_an_error_names_the_extra() -> None:
     assert isinstance(refused.value, ImportError)
 
 
+def test_an_extra_that_is_demanded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    demand("kafka")
+    with pytest.raises(ExtraMissing, match="pymysql"):
+        demand("mysql")
+
+
 def test_another_missing_module_stays_what_it_is() -> None:
     with pytest.raises(ModuleNotFoundError) as found, extra("kafka"):
         raise ModuleNotFoundError("No module named 'x'", name="x")
     assert not isinstance(found.value, ExtraMissing)
 
 
-def test_a_verb_without_its_extra_ends_with_one_error() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["playground", "--listen", "127.0.0.1:0"], "playground"),
+        (["demo"], "playground"),
+        (["demo", "--kafka"], "playground"),
+    ],
+)
+def test_a_verb_without_its_extra_ends_with_one_error(arguments: list[str], name: str) -> None:
     """No traceback; what does not need it still starts."""
     hidden = "import sys; sys.modules.update(dict.fromkeys(['pymysql', 'confluent_kafka', 'greenlet', 'etcd3aio', 'httpx']))"
     others = (
         "import tidemill.changefeed.runner, tidemill.cli.changefeeds.run, tidemill.cli.main; from tidemill.functions import apply_changes"
     )
-    tail = f"{others}; tidemill.cli.main.main(['playground', '--listen', '127.0.0.1:0'])"
+    tail = f"{others}; tidemill.cli.main.main({arguments})"
     done = subprocess.run([sys.executable, "-c", f"{hidden}; {tail}"], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("Error TM:ErrConfig: this needs the Python package")
-    assert "tidemill[playground]" in done.stderr
+    assert f"tidemill[{name}]" in done.stderr
     assert "Traceback" not in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from tidemill.errors import ConfigError
 
@@ -26,6 +27,20 @@ class ExtraMissing(ConfigError, ImportError):
     """Something was asked for whose optional dependency is not installed."""
 
 
+def demand(name: str) -> None:
+    """Check that an extra is installed. Raises ExtraMissing."""
+    for module in EXTRAS[name]:
+        if find_spec(module) is None:
+            raise _missing(module, name)
+
+
+def _missing(module: str, name: str) -> ExtraMissing:
+    return ExtraMissing(
+        f"this needs the Python package {module}, which is not installed",
+        hint=f"Install it with the extra that has it: pip install 'tidemill[{name}]'.",
+    )
+
+
 @contextmanager
 def extra(name: str) -> Iterator[None]:
     """`with extra("kafka"):` around the imports of what only this extra brings. Raises ExtraMissing."""
@@ -35,7 +50,4 @@ def extra(name: str) -> Iterator[None]:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS[name]:
             raise
-        raise ExtraMissing(
-            f"this needs the Python package {module}, which is not installed",
-            hint=f"Install it with the extra that has it: pip install 'tidemill[{name}]'.",
-        ) from None
+        raise _missing(module, name) from None

@@ -218,7 +218,7 @@ def test_a_failure_of_the_sink_repeats_rows_and_ddls(tmp_path: Path) -> None:
 
 def test_it_gives_up_with_the_cause(tmp_path: Path) -> None:
     around = Surroundings(outcome=lambda items: [TaskFailure(0, SinkUnavailable.code, "no broker", True)])
-    with pytest.raises(SinkUnavailable, match=r"batch 3 of feed, \(10, 20\], failed 4 times, last: no broker") as caught:
+    with pytest.raises(SinkUnavailable, match=r"^no broker \(batch 3 of feed, \(10, 20\], 4 attempts\)$") as caught:
         driver(around, tmp_path).run(3, 10, 20)
     assert caught.value.retryable
 
@@ -237,7 +237,7 @@ def test_it_says_which_limit_ended_the_attempts(tmp_path: Path, monkeypatch: pyt
 def test_it_says_that_a_job_that_is_lost_has_a_limit_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.delivery.machine.batch_machine.GRACE_S", 0.001)
     around = Surroundings(outcome=lambda items: [TaskFailure(0, JobLost.code, "gone", True)])
-    with pytest.raises(JobLost, match="failed 3 times") as caught:
+    with pytest.raises(JobLost, match="3 attempts") as caught:
         driver(around, tmp_path).run(3, 10, 20)
     assert caught.value.hint == "Spark has given this batch up 3 times in this process; `tidemill run` starts a new one after a pause."
 
@@ -245,7 +245,7 @@ def test_it_says_that_a_job_that_is_lost_has_a_limit_of_its_own(tmp_path: Path, 
 def test_what_cannot_be_mended_is_not_tried_again(tmp_path: Path) -> None:
     results = [TaskFailure(0, SinkUnavailable.code, "away", True), TaskFailure(1, MessageTooLarge.code, "17 bytes", False)]
     around = Surroundings(outcome=lambda items: list(results))
-    with pytest.raises(MessageTooLarge, match="failed: 17 bytes"):
+    with pytest.raises(MessageTooLarge, match=r"^17 bytes "):
         driver(around, tmp_path).run(3, 10, 20)
     assert sum(c[0] == "rows" for c in around.calls) == 1
 

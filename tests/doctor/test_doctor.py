@@ -49,6 +49,11 @@ def test_an_errors_hint_is_the_remedy_and_secrets_are_not_shown() -> None:
     assert of_error("sink", OSError("gone"), "look").remedy == "look"
 
 
+def test_a_console_is_a_place_that_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, err = tidemill(capsys, "doctor", "--sink-uri", "console://?resolved=true", "--data-dir", tmp_path)
+    assert f"sink: {tmp_path} can be written" in out, err
+
+
 # this machine
 
 

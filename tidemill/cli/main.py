@@ -132,7 +132,8 @@ def _load(app: typer.Typer, verb: str, text: str) -> None:
     module = importlib.import_module(module_of(verb))
     group: typer.Typer | None = getattr(module, "app", None)
     if group is not None:
-        app.add_typer(group, name=verb, help=text, no_args_is_help=True)
+        runs_alone = group.info.invoke_without_command is True  # such as `playground`, which has verbs of its own as well
+        app.add_typer(group, name=verb, help=text, no_args_is_help=not runs_alone)
         return
     command: Callable[..., None] = module.command
     app.command(verb, help=command.__doc__ or text, context_settings=getattr(module, "CONTEXT", None))(command)

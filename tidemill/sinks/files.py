@@ -142,7 +142,8 @@ class FilesDriverSink(ByDispatchers):
             log.debug("what a failed attempt left cannot be removed now: %s", error)
 
     def close(self) -> None:
-        self._parts.close()
+        """Leave staged files to who claims the note next: a plan may need them."""
+        self._parts.leave()
 
     def _forget(self) -> None:
         self._tail.clear()

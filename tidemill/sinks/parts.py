@@ -179,7 +179,12 @@ class PartReader:
         shutil.rmtree(_folder(self._root, ctx), ignore_errors=True)
 
     def close(self) -> None:
+        """Remove what this driver's attempts and older ones have left."""
         self._drop_old()
+        self.leave()
+
+    def leave(self) -> None:
+        """Remove the folder of parts if it is empty."""
         if self._root.is_dir() and not any(self._root.iterdir()):
             with contextlib.suppress(OSError):  # the next driver has begun
                 self._root.rmdir()

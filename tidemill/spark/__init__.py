@@ -14,6 +14,8 @@ Column functions (`messages/`) turn messages into rows, in Arrow batches:
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from tidemill.spark.messages.simple import from_simple
     from tidemill.spark.table.register import register
     from tidemill.spark.table.source import table_plan
+
+if sys.prefix != sys.base_prefix:
+    # Spark's workers run `python3` of PATH, which lacks Tidemill where its virtual environment is not active. A session takes what the
+    # environment says when it starts.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 __all__ = [
     "apply_changes",

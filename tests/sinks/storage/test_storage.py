@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -125,15 +126,17 @@ class Stop(Exception):
 
 
 _READS = ("read", "list")
+T = TypeVar("T")
 
 
 def dying_store(uri: SinkUri, left: int) -> Store:
     """A store that stops the process before its n-th change."""
     remaining = iter(range(left))
 
-    def gate(effect: str) -> None:
+    def gate(effect: str, act: Callable[[], T]) -> T:
         if effect.split()[0] not in _READS and next(remaining, None) is None:
             raise Stop
+        return act()
 
     return GatedStore(store_of(uri), gate)
 

@@ -1,15 +1,23 @@
-"""A sink's store whose every request passes a gate first: a test may stop its driver there."""
+"""A sink's store whose every request passes a gate: a test may stop its driver before or behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from tidemill.changelog.storage.base import Token
 from tidemill.sinks.storage.store import Store
 
-Gate = Callable[[str], None]
-"""Called before each effect, with a name such as `swap metadata`. What it raises comes out of the store."""
+T = TypeVar("T")
+
+
+class Gate(Protocol):
+    """Takes effects: `effect` names one, such as `swap metadata`, and `act` is it."""
+
+    def __call__(self, effect: str, act: Callable[[], T]) -> T:
+        """Act and return what it gives, or raise instead, or act and raise."""
 
 
 class GatedStore(Store):
@@ -25,50 +33,38 @@ class GatedStore(Store):
         return self._inner.local_path(name)
 
     def upload(self, path: Path, name: str) -> None:
-        self._gate(f"upload {name}")
-        self._inner.upload(path, name)
+        self._gate(f"upload {name}", lambda: self._inner.upload(path, name))
 
     def read(self, name: str) -> bytes | None:
-        self._gate(f"read {name}")
-        return self._inner.read(name)
+        return self._gate(f"read {name}", lambda: self._inner.read(name))
 
     def versioned(self, name: str) -> tuple[bytes, Token] | None:
-        self._gate(f"read {name}")
-        return self._inner.versioned(name)
+        return self._gate(f"read {name}", lambda: self._inner.versioned(name))
 
     def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
-        self._gate(f"swap {name}")
-        return self._inner.swap(name, expected, data)
+        return self._gate(f"swap {name}", lambda: self._inner.swap(name, expected, data))
 
     def stage(self, name: str, data: bytes) -> None:
-        self._gate(f"stage {name}")
-        self._inner.stage(name, data)
+        self._gate(f"stage {name}", lambda: self._inner.stage(name, data))
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         for old, new in moves:
-            self._gate(f"move {new}")
-            self._inner.move([(old, new)])
+            self._gate(f"move {new}", partial(self._inner.move, [(old, new)]))
 
     def names(self, folder: str) -> list[str]:
-        self._gate(f"list {folder}")
-        return self._inner.names(folder)
+        return self._gate(f"list {folder}", lambda: self._inner.names(folder))
 
     def folders(self, folder: str) -> list[str]:
-        self._gate(f"list {folder}")
-        return self._inner.folders(folder)
+        return self._gate(f"list {folder}", lambda: self._inner.folders(folder))
 
     def walk(self) -> Iterator[str]:
-        self._gate("list everything")
-        return self._inner.walk()
+        return self._gate("list everything", lambda: self._inner.walk())
 
     def delete(self, name: str) -> None:
-        self._gate(f"delete {name}")
-        self._inner.delete(name)
+        self._gate(f"delete {name}", lambda: self._inner.delete(name))
 
     def make_folder(self, folder: str) -> None:
-        self._gate(f"make {folder}")
-        self._inner.make_folder(folder)
+        self._gate(f"make {folder}", lambda: self._inner.make_folder(folder))
 
     def clear(self, folder: str) -> None:
-        self._gate(f"clear {folder}")
-        self._inner.clear(folder)
+        self._gate(f"clear {folder}", lambda: self._inner.clear(folder))

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tidemill.cli.shared.console import of_uri
 from tidemill.cli.shared.feeds import DATA_DIR
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
@@ -42,6 +43,8 @@ def command(
 
     addresses = None if pd is None else tuple(address.strip() for address in pd.split(",") if address.strip())
     security = None if addresses is None else security_of(addresses, ca, cert, key)
+    if sink_uri is not None:
+        sink_uri, _ = of_uri(sink_uri, data_dir.absolute() / "console" / "default.jsonl")
     sink = None if sink_uri is None else load_config(config).sink_uri(sink_uri)
     subjects = Subjects(data_dir, addresses, security, start_ts, log, sink)
     found: list[Finding] = []

@@ -20,6 +20,7 @@ from rich.table import Table
 from tidemill import tso
 from tidemill.demo.session import Delivery, DemoFailed, Upstream, tables_of
 from tidemill.errors import ConfigError
+from tidemill.extras import demand
 from tidemill.process.ports import free_ports
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ def command(
     """
     if kafka + mysql + canal + binlog > 1:
         raise ConfigError("give one of --kafka, --mysql, --canal and --binlog")
+    demand("playground")
+    for asked, name in ((kafka, "kafka"), (mysql or binlog, "mysql"), (binlog, "binlog")):
+        if asked:
+            demand(name)
     console = Console(highlight=False)
     place = folder or Path(tempfile.mkdtemp(prefix="tidemill-demo-"))
     place.mkdir(parents=True, exist_ok=True)

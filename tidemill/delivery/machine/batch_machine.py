@@ -355,12 +355,12 @@ class BatchMachine:
         return [note, A.Wait(pause)]
 
     def _give_up(self, limit: str = "") -> Iterable[A.Action]:
-        """`limit`: the limit that is reached, for the error's hint."""
+        """`limit`: the limit that is reached, for the error's hint. The message begins with the cause: lists cut it short."""
         batch, error = self.batch, self._error
-        text = f"batch {batch.number} of {self._feed}, {batch}, failed"
-        text += f" {batch.attempts} times, last: " if batch.attempts > 1 else ": "
+        attempts = f", {batch.attempts} attempts" if batch.attempts > 1 else ""
         hint = " ".join(filter(None, (error.hint, limit)))
-        return self._over(made(error.code, text + error.message, hint, retryable=error.retryable), error)
+        message = f"{error.message} (batch {batch.number} of {self._feed}, {batch}{attempts})"
+        return self._over(made(error.code, message, hint, retryable=error.retryable), error)
 
     # ------------------------------------------------------------------ the end
 

@@ -1,0 +1,173 @@
+"""Schedules of two or three drivers: what happens at which effect, made from a seed, run, and shrunk when a run fails.
+
+A schedule is a list of events. The effects of drivers that lead are counted; an event comes at one of them:
+
+    Freeze(at, wakes, burst)    it stands still, another driver takes over. It wakes after `wakes` effects of others, for `burst` effects
+                                of its own (0: all that it has)
+    Kill(at, behind)            it ends before or behind the effect, another driver takes over
+    Fail(at, lost)              the effect is answered 503, or is done and its answer is lost
+
+At the end the driver that leads reaches the goal; then each frozen one wakes and runs to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.support.simulate.actors import Actor, Fate
+from tidemill.errors import Fenced, TidemillError
+
+MOST_DRIVERS = 4
+MOST_EFFECTS = 20_000
+
+
+@dataclass(frozen=True)
+class Freeze:
+    at: int
+    wakes: int
+    burst: int
+
+
+@dataclass(frozen=True)
+class Kill:
+    at: int
+    behind: bool
+
+
+@dataclass(frozen=True)
+class Fail:
+    at: int
+    lost: bool
+
+
+Event = Freeze | Kill | Fail
+
+
+def made(seed: int, effects: int) -> list[Event]:
+    """The schedule of a seed. `effects`: of a run without events."""
+    rng = Random(seed)
+    events: list[Event] = []
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(effects)
+        kind = rng.random()
+        if kind < 0.5:
+            events.append(Freeze(at, rng.choice((1, 3, 10, 30, 100, effects)), rng.choice((0, 0, 1, 2, 5, 20))))
+        elif kind < 0.75:
+            events.append(Kill(at, rng.random() < 0.5))
+        else:
+            events.append(Fail(at, rng.random() < 0.5))
+    return sorted(events, key=lambda event: event.at)
+
+
+@dataclass
+class _Frozen:
+    actor: Actor
+    wakes: int
+    burst: int
+
+
+@dataclass
+class Run:
+    """One run of a schedule. `body`: a driver, until everything is delivered. `check`: raises AssertionError for what no reader may see;
+    called after each effect of a driver that does not lead, and after each that may move what readers see."""
+
+    body: Callable[[Actor], None]
+    check: Callable[[], None]
+    story: list[str] = field(default_factory=list)
+    effects: int = 0
+    _drivers: int = 0
+    _frozen: list[_Frozen] = field(default_factory=list)
+
+    def play(self, events: Sequence[Event]) -> None:
+        """Run to the goal. Raises AssertionError with the story."""
+        waiting = list(events)
+        leader = self._next()
+        while leader.effect is not None or _again(leader.error):
+            assert self.effects < MOST_EFFECTS, self._told("the drivers come to no end")
+            if leader.effect is None:
+                leader = self._next()
+                continue
+            event = waiting.pop(0) if waiting and waiting[0].at <= self.effects else None
+            leader = self._lead(leader, event)
+            self._wake()
+        self._ended(leader, leads=True)
+        while self._frozen:
+            frozen = self._frozen.pop(0)
+            self.story.append(f"{frozen.actor.name} wakes at `{frozen.actor.effect}`")
+            self._let(frozen.actor, 0)
+        self.check()
+
+    def _next(self) -> Actor:
+        self._drivers += 1
+        actor = Actor(f"driver {self._drivers}", self.body)
+        actor.start()
+        return actor
+
+    def _lead(self, leader: Actor, event: Event | None) -> Actor:
+        self.effects += 1
+        effect = leader.effect
+        match event:
+            case Freeze(_, wakes, burst) if self._drivers < MOST_DRIVERS:
+                self.story.append(f"{leader.name} freezes before its effect {leader.effects}, `{effect}`; wakes after {wakes} of others")
+                self._frozen.append(_Frozen(leader, wakes, burst))
+                return self._next()
+            case Kill(_, behind):
+                self.story.append(f"{leader.name} ends {'behind' if behind else 'before'} its effect {leader.effects}, `{effect}`")
+                leader.go(Fate.KILLED_AFTER if behind else Fate.KILLED_BEFORE)
+                while leader.effect is not None:
+                    leader.go(Fate.KILLED_BEFORE)
+                self.check()
+                return self._next()
+            case Fail(_, lost):
+                self.story.append(f"{leader.name}: its effect {leader.effects}, `{effect}`, {Fate.LOST.value if lost else Fate.AWAY.value}")
+                leader.go(Fate.LOST if lost else Fate.AWAY)
+            case _:
+                leader.go(Fate.DONE)
+        if effect is not None and not effect.startswith(("read", "list")):
+            self.check()
+        return leader
+
+    def _wake(self) -> None:
+        for frozen in list(self._frozen):
+            frozen.wakes -= 1
+            if frozen.wakes <= 0:
+                self.story.append(f"{frozen.actor.name} wakes at `{frozen.actor.effect}`")
+                self._let(frozen.actor, frozen.burst)
+                frozen.wakes = MOST_EFFECTS
+                if frozen.actor.effect is None:
+                    self._frozen.remove(frozen)
+
+    def _let(self, actor: Actor, burst: int) -> None:
+        """Let a driver that does not lead take some effects; 0: all that it has."""
+        while actor.effect is not None:
+            self.story.append(f"    {actor.name}: {actor.effect}")
+            actor.go(Fate.DONE)
+            self.check()
+            burst -= 1
+            if burst == 0:
+                return
+        self._ended(actor, leads=False)
+
+    def _ended(self, actor: Actor, *, leads: bool) -> None:
+        if actor.error is not None and (leads or not _again(actor.error)):
+            raise AssertionError(self._told(f"{actor.name} ended with {actor.error!r}")) from actor.error
+
+    def _told(self, what: str) -> str:
+        return "\n".join([what, *self.story])
+
+
+def _again(error: BaseException | None) -> bool:
+    """Whether another driver follows one that ended so: it was fenced off, or a start met an error that may pass."""
+    return isinstance(error, Fenced) or (isinstance(error, TidemillError) and error.retryable)
+
+
+def shrunk(events: Sequence[Event], fails: Callable[[Sequence[Event]], bool]) -> list[Event]:
+    """The shortest part of a schedule that still fails."""
+    shortest = list(events)
+    for event in list(events):
+        without = [one for one in shortest if one is not event]
+        if fails(without):
+            shortest = without
+    return shortest

@@ -1,0 +1,71 @@
+"""Runs schedules of seeds over one sink: what a run without events publishes is the truth of all others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from tests.support.simulate.drivers import Changefeed, History
+from tests.support.simulate.schedule import Event, Run, made, shrunk
+
+Seen = TypeVar("Seen")
+
+
+def seeds(default: int) -> range:
+    """The seeds of a test: `make simulate SEED=… SEEDS=…` sets the first one and their number."""
+    first = int(os.environ.get("SEED", "0"))
+    return range(first, first + int(os.environ.get("SEEDS", default)))
+
+
+class Reader(Protocol[Seen]):
+    """Somebody who reads what the sink publishes, also while drivers work."""
+
+    def check(self) -> None:
+        """Read. Raises AssertionError for what no reader may see."""
+
+    def seen(self) -> Seen:
+        """What is published."""
+
+
+class Trials(Generic[Seen]):
+    """`sink`: the URI of a sink below a folder. `reader`: its reader, who knows the truth (None: this run makes it)."""
+
+    def __init__(
+        self,
+        history: History,
+        folder: Path,
+        sink: Callable[[Path], str],
+        reader: Callable[[Path, Seen | None], Reader[Seen]],
+        toml: str = "",
+    ) -> None:
+        self._history, self._folder, self._sink, self._reader, self._toml = history, folder, sink, reader, toml
+        self._runs = 0
+        run, last = self._play((), None)
+        self.effects, self.truth = run.effects, last.seen()
+
+    def _play(self, events: Sequence[Event], truth: Seen | None) -> tuple[Run, Reader[Seen]]:
+        folder = self._folder / str(self._runs)
+        self._runs += 1
+        feed = Changefeed(self._history, folder, self._sink(folder), self._toml)
+        reader = self._reader(folder, truth)
+        run = Run(feed.drive, reader.check)
+        run.play(events)
+        return run, reader
+
+    def _failure(self, events: Sequence[Event]) -> AssertionError | None:
+        try:
+            _, reader = self._play(events, self.truth)
+            assert reader.seen() == self.truth, "the end differs from that of a run without events"
+        except AssertionError as error:
+            return error
+        return None
+
+    def run(self, seed: int) -> None:
+        """Run the schedule of a seed. Raises AssertionError with the shortest schedule that fails, and its story."""
+        events = made(seed, self.effects)
+        error = self._failure(events)
+        if error is not None:
+            shortest = shrunk(events, lambda part: self._failure(part) is not None)
+            raise AssertionError(f"seed {seed}: {shortest}\n{self._failure(shortest)}") from error

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from tests.support.changelog.sqllogs import SqlLog
-from tests.support.lake.lakes import Killed, assert_equal, assert_newest_equal, deliver, killed_at, resume
+from tests.support.lake.lakes import FORCED, Killed, assert_equal, assert_newest_equal, deliver, killed_at, resume, rows_at
+from tidemill.errors import SinkError
 from tidemill.sinks.lake import iceberg
 from tidemill.sinks.lake.delta import DeltaTables
 from tidemill.sinks.lake.driver import LakeDriverSink
@@ -46,8 +48,14 @@ def test_every_manifest_has_the_right_rows_under_each_name(tmp_path: Path, state
     lake.mkdir()
     deliver(sql.write(tmp_path / "log"), uri.format(lake=lake))
     assert sum(assert_equal(lake, sql, ts) for ts in times(LocalStore(lake)))
-    truth = sql.tables_at(manifest_at(LocalStore(lake), None).resolved_ts)
-    assert manifest_at(LocalStore(lake), None).tables.keys() == truth.keys()
+    newest = manifest_at(LocalStore(lake), None)
+    assert newest.tables.keys() == sql.tables_at(newest.resolved_ts).keys()
+    if uri == ICEBERG:
+        catalog = load_catalog("c", uri=f"sqlite:///{lake}.db", warehouse=f"file://{lake}")
+        names = [
+            name for schema in ("app", "o") if catalog.namespace_exists(f"cdc.{schema}") for name in catalog.list_tables(f"cdc.{schema}")
+        ]
+        assert sorted(".".join(name) for name in names) == sorted(at.place for at in newest.tables.values())
 
 
 @pytest.mark.parametrize("uri", [DELTA, ICEBERG])
@@ -59,6 +67,21 @@ def test_tables_go_on_after_a_swap(tmp_path: Path, uri: str) -> None:
     lake.mkdir()
     deliver(sql.write(tmp_path / "log"), uri.format(lake=lake))
     assert sum(assert_equal(lake, sql, ts) for ts in times(LocalStore(lake)))
+
+
+@pytest.mark.parametrize("uri", [DELTA, ICEBERG])
+def test_a_table_of_changes_does_not_take_the_place_of_another(tmp_path: Path, uri: str) -> None:
+    """A dropped table's changes stay, so its name is not free."""
+    sql, lake = _made("DROP TABLE b", "RENAME TABLE a TO b", "INSERT INTO b VALUES (9, 9)"), tmp_path / "lake"
+    lake.mkdir()
+    log, place = sql.write(tmp_path / "log"), f"{uri}&mode=changes".format(lake=lake)
+    with pytest.raises(SinkError, match=r"app\.a becomes app\.b, whose changes stay") as refused:
+        deliver(log, place)
+    assert "event filter" in refused.value.hint
+    ignored = '[filter]\n[[filter.event-filters]]\nmatcher = ["*.*"]\nignore-event = ["rename table"]\n'
+    deliver(log, place, toml=FORCED + ignored)
+    rows = rows_at(lake, manifest_at(LocalStore(lake), None).tables["app", "b"])
+    assert sorted(row["id"] for row in rows if row["_change_type"] == "insert") == [1, 9]
 
 
 @pytest.mark.parametrize("step", range(1, 7))

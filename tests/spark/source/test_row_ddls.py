@@ -116,6 +116,17 @@ def test_values_that_a_ddl_rounds(tmp_path: Path) -> None:
         stream.batch()
 
 
+def test_a_type_that_cannot_be_read_is_a_change_of_columns(tmp_path: Path) -> None:
+    sql, folder = _made(), tmp_path / "log"
+    stream = Stream(sql.write(folder), table="app.t")
+    assert _keys(stream.batches()) == [[1, 2]]
+    sql.run("ALTER TABLE t DROP COLUMN v", "ALTER TABLE t ADD COLUMN v VECTOR(2)")
+    sql.write(folder)
+    stream.reader._stream.planner.reader.refresh()
+    with pytest.raises(SchemaChanged, match="column v was dropped"):
+        stream.batches()
+
+
 def test_the_option_is_for_typed_columns(tmp_path: Path) -> None:
     log = _made().write(tmp_path / "log")
     with pytest.raises(ConfigError, match="option onDdl is for typed columns"):

@@ -119,6 +119,10 @@ class TableFrame:
         """Return where each column is in a version. Raises SchemaError for one that cannot be read as the type that it has."""
         return [self._in(version, field) for field in self.fields]
 
+    def read_in(self, version: TableVersion) -> list[ColumnInfo]:
+        """Return the columns of a version that are read, whatever types they have."""
+        return [column for field in self.fields if (column := self._match(version, field.name)) is not None]
+
     def _in(self, version: TableVersion, field: pa.Field) -> ReadColumn:
         column = self._match(version, field.name)
         if column is None:

@@ -90,7 +90,7 @@ def _altered(action: int, before: TableVersion, after: TableVersion, frame: Tabl
     """What ALTER TABLE does to the values of columns that the DataFrame has."""
     if before.table_id != after.table_id:
         return None
-    read = {one.column.id: one.column for one in frame.columns_in(after) if one.column is not None}
+    read = {column.id: column for column in frame.read_in(after)}
     old = {column.id: column for column in before.info.output_columns}
     for column_id, origin in origins(before, after, action).items():
         column = read.get(column_id)

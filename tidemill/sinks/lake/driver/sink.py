@@ -306,7 +306,12 @@ class LakeDriverSink:
             old, _ = renames.get(ddl.table.table_id, (ddl.old, ddl.table))
             renames[ddl.table.table_id] = old, self._with_origins(ddl.table, renamed=True)
         before = {old: self._now.pop(old, None) for old, _ in renames.values()}
-        for _, table in renames.values():
+        for old, table in renames.values():
+            if table.history and table.name in self._now:
+                raise SinkError(
+                    f"{'.'.join(old)} becomes {table}, whose changes stay in {self._store}",
+                    hint="Let an event filter ignore the DDL: the changes that follow go on in the table of that name.",
+                )
             self._drop(table.name, stamp)  # an event filter has kept back what became of it
         moves, new = [], []
         for old, table in renames.values():

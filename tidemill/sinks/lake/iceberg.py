@@ -396,8 +396,8 @@ def _reshape(transaction: Any, have: pa.Schema, found: Evolution) -> None:
                 update.update_column(name, kinds[one.name])
             if name != one.name:
                 update.rename_column(name, one.name)
-        for old, one in zip(found.sources, found.target, strict=True):
-            if old is None or old in replaced:
+        for source, one in zip(found.sources, found.target, strict=True):
+            if source is None or source in replaced:
                 update.add_column(one.name, kinds[one.name])
 
 

@@ -78,6 +78,12 @@ class SchemaChanged(SchemaError):
     code = "TM:ErrSchemaChanged"
 
 
+class RowsChanged(SchemaError):
+    """A DDL has changed rows of a table that a stream of its changes is read from, and no change says so."""
+
+    code = "TM:ErrRowsChanged"
+
+
 class LogError(TidemillError):
     """The change log cannot be used as requested."""
 

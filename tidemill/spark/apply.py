@@ -26,7 +26,7 @@ from tidemill.sinks.lake.net import last_of_each
 from tidemill.sinks.lake.open import lake_uri, store_of, tables_of
 from tidemill.sinks.lake.shapes import OP, LakeTable, field
 from tidemill.spark.messages.column_functions import table_name
-from tidemill.spark.source.frame import META
+from tidemill.spark.source.frame import META, TRUNCATE
 
 GONE = ("delete", "update_preimage")
 THERE = ("insert", "update_postimage", "update")
@@ -61,9 +61,10 @@ def apply_changes(
 ) -> StreamingQuery | None:
     """Apply changes to the table `table` ("schema.name") of the lake `target`, and make it if it is not there.
 
-    `changes` has columns `_change_type` (insert, update, update_preimage, update_postimage, delete) and `_commit_ts`, as DataFrames of a
-    log have, and the table's own. `_commit_timestamp`, `_start_ts`, `_database` and `_table` are left out. `target`: a folder, or a `delta://`
-    or `iceberg://` URI, as of the lake sink. `keys`: columns that tell rows apart.
+    `changes` has columns `_change_type` (insert, update, update_preimage, update_postimage, delete, truncate) and `_commit_ts`, as
+    DataFrames of a log have, and the table's own. `_commit_timestamp`, `_start_ts`, `_database` and `_table` are left out. A row of kind
+    truncate, which the option onDdl=rows gives, empties the table. `target`: a folder, or a `delta://` or `iceberg://` URI, as of the lake
+    sink. `keys`: columns that tell rows apart.
 
     A stream needs `checkpoint`, and starts a query, which is returned; `trigger`: arguments of its trigger, as {"availableNow": True}.
     Changes of a batch DataFrame are applied at once; None is returned. Doing it again does no harm.
@@ -121,6 +122,8 @@ def apply_rows(to: Target, tables: Tables, changes: pa.Table, stamp: Stamp | Non
     if stamp is not None and tables.delivered(place, stamp.changefeed) >= stamp.resolved_ts:
         return
     rows = last_changes(changes, to.keys)
+    if _emptied(changes) and tables.exists(place):
+        rows = last_of_each(pa.concat_tables([_deletes(tables, place, rows.schema, to.keys), rows]), to.keys)
     if not len(rows):
         return
     want = _lake_table(to, rows.schema.remove(rows.schema.get_field_index(OP)))
@@ -129,13 +132,31 @@ def apply_rows(to: Target, tables: Tables, changes: pa.Table, stamp: Stamp | Non
     tables.merge(place, want, rows, given)
 
 
+def _deletes(tables: Tables, place: str, schema: pa.Schema, keys: Sequence[str]) -> pa.Table:
+    """Return what deletes the rows that are there. So a table is emptied in the commit that fills it again."""
+    there = [pa.Table.from_batches([batch]).select(list(keys)) for batch in tables.read(place)]
+    found = pa.concat_tables(there) if there else schema.empty_table()
+    columns = [found[one.name].cast(one.type) if one.name in keys else pa.nulls(len(found), one.type) for one in schema]
+    return pa.table([*columns[:-1], pa.repeat(pa.scalar(1, pa.int8()), len(found))], schema=schema)
+
+
+def _emptied(changes: pa.Table) -> int | None:
+    """Return the ts of the last DDL by which all rows went, None without one."""
+    found: int | None = pc.max(changes.filter(pc.equal(changes[_TYPE], TRUNCATE))[_TS]).as_py()
+    return found
+
+
 def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the last change of each key, with OP in place of the columns about the change. At the same commit ts deletes come before
-    inserts: a row may take over the key of another one. Raises ConfigError for a kind of change that is not known."""
+    """Return the last change of each key, with OP in place of the columns about the change. Those before a truncate do not count. At the
+    same commit ts deletes come before inserts: a row may take over the key of another one. Raises ConfigError for a kind of change that is
+    not known."""
     kinds = changes[_TYPE]
     for kind in pc.unique(kinds).to_pylist():
-        if kind not in GONE + THERE:
-            raise ConfigError(f"apply_changes: {kind!r} is not a _change_type", hint=f"There are {', '.join(THERE + GONE)}.")
+        if kind not in (*GONE, *THERE, TRUNCATE):
+            raise ConfigError(f"apply_changes: {kind!r} is not a _change_type", hint=f"There are {', '.join((*THERE, *GONE, TRUNCATE))}.")
+    if (emptied := _emptied(changes)) is not None:
+        changes = changes.filter(pc.greater(changes[_TS], emptied))
+        kinds = changes[_TYPE]
     gone = pc.is_in(kinds, pa.array(GONE)).cast(pa.int8())
     ordered = changes.append_column(OP, gone).sort_by([(_TS, "ascending"), (OP, "descending")])
     return last_of_each(ordered.drop_columns([name for name in META.names if name in changes.column_names]), keys)

@@ -213,7 +213,7 @@ def _options(log: str, table: Table, base_ts: int, *, snapshot: bool) -> Options
 
 def _frame(planner: Planner, table: Table, base_ts: int) -> TableFrame:
     schema = pa.schema([pa.field(one.name, one.type) for one in table.columns])
-    return TableFrame(planner.base_version(base_ts), schema, planner.options.time_as)
+    return planner.frame(planner.base_version(base_ts), schema)
 
 
 def _events(planner: Planner, table: Table, from_ts: int, to_ts: int) -> list[DdlEvent]:

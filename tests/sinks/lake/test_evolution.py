@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,8 @@ OLD: list[Column] = [ID, (2, "a", I32, None)]
         ([ID, (7, "a", TEXT, None)], Step.REWRITE, [(1, "2")]),  # a type that TiDB changes by a new column of the name
         ([ID, (2, "b", I32, None), (3, "a", I32, 9)], Step.REWRITE, [(1, 2, 9)]),  # the old name is another column's now
         ([(2, "a", I32, None), ID], Step.NOTHING, [(2, 1)]),
+        ([ID, (7, "a", I32, 9)], Step.REWRITE, [(1, 9)]),  # dropped, and another one of the name and type is there
+        ([ID, (7, "a", TEXT, "x"), (2, "b", I32, None)], Step.REWRITE, [(1, "x", 2)]),
     ],
 )
 def test_each_change_of_columns(new: list[Column], step: Step, rows: list[tuple[Any, ...]]) -> None:
@@ -56,6 +59,25 @@ def test_each_change_of_columns(new: list[Column], step: Step, rows: list[tuple[
     assert found.step is step
     batch = pa.RecordBatch.from_arrays([pa.array([1], I32), pa.array([2], I32)], schema=_fields(OLD))
     assert [tuple(row.values()) for row in converted(batch, found, _table(new)).to_pylist()] == rows
+
+
+@pytest.mark.parametrize(
+    ("origins", "rows"), [({7: 2}, [(1, "2")]), ({7: 5, 5: 2}, [(1, "2")]), ({7: 0}, [(1, "x")]), ({7: 5, 5: 0}, [(1, "x")])]
+)
+def test_a_copy_of_a_column_is_told_from_another_one_of_its_name(origins: dict[int, int], rows: list[tuple[Any, ...]]) -> None:
+    new = replace(_table([ID, (7, "a", TEXT, "x")]), origins=tuple(origins.items()))
+    batch = pa.RecordBatch.from_arrays([pa.array([1], I32), pa.array([2], I32)], schema=_fields(OLD))
+    assert [tuple(row.values()) for row in converted(batch, evolution(_fields(OLD), new), new).to_pylist()] == rows
+
+
+def test_columns_of_another_table_are_known_by_their_names() -> None:
+    new = replace(_table([(1, "a", I32, None), (2, "id", I32, None)], history=True), by_name=True)
+    assert evolution(_fields(OLD), new).sources == ("a", "id")
+
+
+def test_a_dropped_column_of_a_change_table_makes_room_for_another_one_of_its_name() -> None:
+    found = evolution(_fields(OLD), _table([ID, (3, "a", I32, None)], history=True))
+    assert (found.step, found.target.names, found.sources) == (Step.REWRITE, ["id", "a", "a__2"], ("id", None, "a"))
 
 
 def test_a_change_table_keeps_what_is_dropped() -> None:

@@ -204,3 +204,22 @@ def test_a_log_without_tables_is_no_table_without_rows(tmp_path: Path) -> None:
             Stream(log, initialSnapshot="true", **given)
     stream = Stream(log, table="app.t", initialSnapshot="true", startingTs="latest")
     assert stream.batches() == [], "from now on there is nothing to miss"
+
+
+@pytest.mark.parametrize(
+    ("ddls", "found"),
+    [
+        (("DROP COLUMN a", "ADD COLUMN a INT DEFAULT 7"), {"a": None}),
+        (("DROP COLUMN a", "ADD COLUMN a VARCHAR(9)"), {"a": None}),
+        (("RENAME COLUMN a TO c", "ADD COLUMN a INT DEFAULT 7"), {"a": None, "c": 10}),
+        (("RENAME COLUMN a TO c", "RENAME COLUMN b TO a", "RENAME COLUMN c TO b"), {"a": 100, "b": 10}),
+        (("MODIFY COLUMN a VARCHAR(9)",), {"a": "10"}),
+        (("MODIFY COLUMN a VARCHAR(9)", "MODIFY COLUMN a INT"), {"a": 10}),
+        (("CHANGE COLUMN a c VARCHAR(9)", "ADD COLUMN a INT"), {"a": None, "c": "10"}),
+    ],
+)
+def test_a_column_has_its_own_values_whatever_its_name(tmp_path: Path, ddls: tuple[str, ...], found: dict[str, object]) -> None:
+    sql = SqlLog("CREATE TABLE t (k INT PRIMARY KEY, a INT, b INT)")
+    sql.run("INSERT INTO t VALUES (1, 10, 100)", *(f"ALTER TABLE t {ddl}" for ddl in ddls))
+    (row,) = read(sql.write(tmp_path / "log", told=True), table="app.t")
+    assert {name: row[name] for name in found} == found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,10 +42,21 @@ class TableFiles:
     sizes: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table that gets another name. `at`: its last version under the old one. `place`, `table`: where and what it is afterwards."""
+
+    at: TableAt
+    place: str
+    table: LakeTable
+
+
 class Tables(Protocol):
     """The tables of a lake. A table is found by `place`. All methods raise SinkError, SinkUnavailable, Fenced.
 
-    A commit fails if the table was changed since it was read: then another driver has committed.
+    A change of a table is made in this order: read what is there, check the fence, commit on what was read. The commit fails if the table
+    was changed since. So a driver that was replaced fails at the fence if it has read what its successor wrote, and else at the commit.
+    Each method may be called again after it was done in part or whole.
     """
 
     def place(self, schema: str, table: str) -> str:
@@ -75,11 +86,12 @@ class Tables(Protocol):
     def empty(self, place: str, stamp: Stamp) -> None:
         """Take all rows out."""
 
-    def rename(self, old: str, new: str, want: LakeTable, stamp: Stamp) -> None:
-        """Let the table be found at `new`, and nothing at `old`. It may be called again after it was done in part or whole."""
+    def rename(self, moves: Sequence[Move], stamp: Stamp) -> None:
+        """Let tables be found at their new places, all of them, and nothing at old places that none of them gets. They may take each
+        other's places."""
 
-    def drop(self, place: str, stamp: Stamp) -> None:
-        """Take all rows out, and the table where older versions can be read without it."""
+    def drop(self, at: TableAt, stamp: Stamp) -> None:
+        """Take all rows out, and the table where older versions can be read without it. Another table at its place stays."""
 
     def compact(self, place: str, stamp: Stamp) -> None:
         """Join small files."""

@@ -17,6 +17,7 @@ from tidemill.rules.partitions import PartitionRows
 from tidemill.sinks.lake.shapes import LakeTable, is_keyless, lake_table
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
+from tidemill.tidb.schema.tracking.lineage import origins
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
@@ -81,13 +82,14 @@ def _table_json(table: LakeTable) -> list[object]:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.fields) as writer:
         writer.write_batch(table.first)
-    return [*table.name, table.table_id, table.keys, table.history, base64.b64encode(sink.getvalue().to_pybytes()).decode()]
+    data = base64.b64encode(sink.getvalue().to_pybytes()).decode()
+    return [*table.name, table.table_id, table.keys, table.history, table.origins, data]
 
 
 def _table_of(found: list[Any]) -> LakeTable:
-    schema, name, table_id, keys, history, first = found
+    schema, name, table_id, keys, history, origins, first = found
     batch = pa.ipc.open_stream(base64.b64decode(first)).read_next_batch()
-    return LakeTable(schema, name, table_id, batch, tuple(keys), history)
+    return LakeTable(schema, name, table_id, batch, tuple(keys), history, tuple((new, old) for new, old in origins))
 
 
 class LakeControl:
@@ -116,6 +118,8 @@ class LakeControl:
             drops = before is not None and before.info.has_rows and event.type == Action.DROP_TABLE
             return LakeDdl(Do.DROP, event.ts, before.name, None) if drops and before is not None else None
         table = lake_table(after, history=self._history)
+        if before is not None and before.table_id == after.table_id:
+            table = replace(table, origins=tuple(origins(before, after, event.type).items()))
         if event.type == Action.TRUNCATE_TABLE:
             return LakeDdl(Do.SHAPE if self._history else Do.EMPTY, event.ts, after.name, table)
         if event.type == Action.RECOVER_TABLE and not self._history:

@@ -8,7 +8,8 @@ By it a repeated interval is recognised, and Delta itself refuses two such commi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -19,10 +20,10 @@ import pyarrow.compute as pc
 from tidemill.config.uri import S3Options
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.extras import extra
-from tidemill.sinks.lake.base import Stamp, TableFiles
+from tidemill.sinks.lake.base import Move, Stamp, TableFiles
 from tidemill.sinks.lake.evolution import Evolution, Step, converted, evolution
 from tidemill.sinks.lake.manifest import FOLDER, TableAt
-from tidemill.sinks.lake.shapes import OP, LakeTable
+from tidemill.sinks.lake.shapes import COLUMN_ID, OP, LakeTable, column_id
 from tidemill.sinks.storage import paths as layout
 from tidemill.sinks.storage.store import Store
 
@@ -33,6 +34,7 @@ with extra("lake"):
 
 _APP = "tidemill/"
 _PASSES = ("Generic S3 error", "Generic HTTP", "error sending request", "timed out", "503", "SlowDown", "Connection")
+_OTHER_NAME = "Filter it out, or give it another name by table routing (target-schema, target-table)."
 _MOST_KEPT = 1000
 """Tables whose newest version is kept in memory."""
 
@@ -63,6 +65,8 @@ def delta_errors(what: str) -> Iterator[None]:
         raise SinkUnavailable(f"{what}: another writer has changed the table meanwhile: {error}") from None
     except (DeltaError, OSError) as error:
         text = str(error).splitlines()[0][:500] if str(error) else type(error).__name__
+        if "already exists" in text:
+            raise SinkUnavailable(f"{what}: another writer has made the table meanwhile: {text}") from None
         passing = any(sign in text for sign in _PASSES) or (isinstance(error, OSError) and not isinstance(error, PermissionError))
         raise (SinkUnavailable if passing else SinkError)(f"{what}: {text}") from None
 
@@ -70,6 +74,13 @@ def delta_errors(what: str) -> Iterator[None]:
 def quoted(name: str) -> str:
     """Return a column's name as an expression."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what an iterator over a table yields, read in a thread of its own: the library cannot read while it writes in this one."""
+    with ThreadPoolExecutor(1, thread_name_prefix="delta-reader") as pool:
+        while (batch := pool.submit(next, batches, None).result()) is not None:
+            yield batch
 
 
 class DeltaTables:
@@ -85,11 +96,9 @@ class DeltaTables:
         return str(self._store)
 
     def place(self, schema: str, table: str) -> str:
-        layout.check_names(schema, table)
+        layout.check_names(schema, table, _OTHER_NAME)
         if schema == FOLDER or "%" in schema + table:
-            raise SinkError(
-                f"{schema}.{table} cannot be a folder of {self}", hint="Filter it out: the name is the sink's own, or has a % sign."
-            )
+            raise SinkError(f"{schema}.{table} cannot be a folder of {self}: the name is the sink's own, or has a % sign", hint=_OTHER_NAME)
         return f"{schema}/{table}"
 
     def uri(self, place: str) -> str:
@@ -147,16 +156,43 @@ class DeltaTables:
                 more: Any = {"name": str(want), "configuration": self._settings, "storage_options": self._options}
                 DeltaTable.create(self.uri(place), want.fields, **more, **given)
             return
-        found = evolution(pa.schema(table.schema().to_arrow()), want)
+        have = pa.schema(table.schema().to_arrow())
+        found = evolution(have, want)
+        if found.renumbered and found.step is not Step.REWRITE:
+            self._renumber(place, table, have, found, stamp)
         if found.step is Step.ADD:
             with self._commit(place, stamp) as given:
                 table.alter.add_columns(DeltaSchema.from_arrow(pa.schema(found.added)).fields, **given)
         elif found.step is Step.REWRITE:
-            self._replace(place, table, self._converted(table, found, want), stamp)
+            self._rewrite(place, table, found, want, stamp)
 
-    def _converted(self, table: DeltaTable, found: Evolution, want: LakeTable) -> pa.RecordBatchReader:
-        rows = table.to_pyarrow_dataset().to_batches()
-        return pa.RecordBatchReader.from_batches(found.target, (converted(batch, found, want) for batch in rows if len(batch)))
+    def _renumber(self, place: str, table: DeltaTable, have: pa.Schema, found: Evolution, stamp: Stamp) -> None:
+        """Give columns their ids. Each is a commit; after a crash the others follow."""
+        for source, one in zip(found.sources, found.target, strict=True):
+            if source is not None and (number := column_id(one)) != column_id(have.field(source)):
+                with self._commit(place, stamp) as given:
+                    table.alter.set_column_metadata(source, {COLUMN_ID.decode(): str(number)}, **given)
+
+    def _rewrite(self, place: str, table: DeltaTable, found: Evolution, want: LakeTable, stamp: Stamp) -> None:
+        """Write the table again with other columns. The library hides what its reader of rows raises."""
+        failed: list[SinkError] = []
+        there = _apart(table.to_pyarrow_dataset().to_batches())
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            try:
+                for batch in there:
+                    if len(batch):
+                        yield converted(batch, found, want)
+            except SinkError as error:
+                failed.append(error)
+                raise
+
+        try:
+            self._replace(place, table, pa.RecordBatchReader.from_batches(found.target, rows()), stamp)
+        except SinkError:
+            if failed:
+                raise failed[0] from None
+            raise
 
     def _replace(self, place: str, table: DeltaTable, rows: pa.RecordBatchReader, stamp: Stamp) -> None:
         with self._commit(place, stamp) as given:
@@ -204,30 +240,39 @@ class DeltaTables:
             with self._commit(place, stamp) as given:
                 table.delete(**given)
 
-    def rename(self, old: str, new: str, want: LakeTable, stamp: Stamp) -> None:
-        """The rows are copied: a folder cannot be moved everywhere, and older manifests know it by its name."""
-        source = self._table(old)
-        if source is not None and source.get_add_actions().num_rows:
-            have = pa.schema(source.schema().to_arrow())
-            rows = pa.RecordBatchReader.from_batches(have, (one.cast(have) for one in source.to_pyarrow_dataset().to_batches()))
-            with self._commit(new, stamp) as given:
-                known = self._table(new)
-                given |= {"mode": "overwrite", "schema_mode": "overwrite", "target_file_size": self._file_size}
-                if known is None:
-                    given |= {"name": str(want), "configuration": self._settings, "storage_options": self._options}
-                write_deltalake(known or self.uri(new), rows, **given)
-            self._open.pop(new, None)
-            self.empty(old, stamp)
-        self.shape(new, want, stamp)
-
-    def drop(self, place: str, stamp: Stamp) -> None:
-        """The folder stays, without rows: older versions are read from it."""
-        if self.exists(place):
+    def rename(self, moves: Sequence[Move], stamp: Stamp) -> None:
+        """The rows are copied: a folder cannot be moved everywhere, and older manifests know it by its name. They are read at the versions
+        that tables had before, so places may be exchanged, and an interrupted rename be done again."""
+        for move in moves:
+            self._take_over(move, stamp)
+        for place in {move.at.place for move in moves} - {move.place for move in moves}:
             self.empty(place, stamp)
 
+    def _take_over(self, move: Move, stamp: Stamp) -> None:
+        source, known = self.at(move.at.place, move.at.version), self._table(move.place)
+        if known is not None or source.get_add_actions().num_rows:
+            have = pa.schema(source.schema().to_arrow())
+            there = _apart(source.to_pyarrow_dataset().to_batches())
+            rows = pa.RecordBatchReader.from_batches(have, (one.cast(have) for one in there))
+            with self._commit(move.place, stamp) as given:
+                if known is not None:
+                    given |= {"mode": "overwrite", "schema_mode": "overwrite"}
+                else:
+                    more = {"name": str(move.table), "configuration": self._settings, "storage_options": self._options}
+                    given |= {"mode": "error", **more}
+                write_deltalake(known or self.uri(move.place), rows, target_file_size=self._file_size, **given)
+            self._open.pop(move.place, None)
+        self.shape(move.place, move.table, stamp)
+
+    def drop(self, at: TableAt, stamp: Stamp) -> None:
+        """The folder stays, without rows: older versions are read from it."""
+        if self.exists(at.place):
+            self.empty(at.place, stamp)
+
     def compact(self, place: str, stamp: Stamp) -> None:
+        table = self._known(place)
         with self._commit(place, stamp) as given:
-            self._known(place).optimize.compact(target_size=self._file_size, **given)
+            table.optimize.compact(target_size=self._file_size, **given)
 
     def version(self, schema: str, table: str, table_id: int, place: str) -> TableAt:
         return TableAt(schema, table, table_id, place, self._known(place).version())

@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +19,10 @@ import pyarrow.compute as pc
 
 from tidemill.config.lake import LakeOptions
 from tidemill.config.uri import S3Options
-from tidemill.errors import SinkError, SinkUnavailable, redact
+from tidemill.errors import Fenced, SinkError, SinkUnavailable, redact
 from tidemill.extras import extra
-from tidemill.sinks.lake.base import Stamp, TableFiles
+from tidemill.sinks.lake.base import Move, Stamp, TableFiles
+from tidemill.sinks.lake.catalog import drop_exactly, find_table, rename_exactly
 from tidemill.sinks.lake.evolution import Evolution, Step, converted, evolution
 from tidemill.sinks.lake.manifest import TableAt
 from tidemill.sinks.lake.shapes import OP, LakeTable, column_id, field
@@ -28,10 +30,12 @@ from tidemill.sinks.lake.shapes import OP, LakeTable, column_id, field
 with extra("lake"):
     from pyiceberg import expressions
     from pyiceberg.catalog import load_catalog
-    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError
+    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
     from pyiceberg.schema import Schema
     from pyiceberg.table import StaticTable
+    from pyiceberg.table.refs import MAIN_BRANCH
+    from pyiceberg.table.update import AssertRefSnapshotId
     from sqlalchemy.exc import SQLAlchemyError
 
 FILTERS: Any = expressions  # its classes take a column's name, which their types do not say
@@ -54,6 +58,11 @@ def iceberg_errors(what: str) -> Iterator[None]:
         raise SinkUnavailable(f"{what}: another writer has changed the table meanwhile: {redact(str(error))[:500]}") from None
     except (SQLAlchemyError, RESTError, ConnectionError, TimeoutError) as error:
         raise SinkUnavailable(f"{what}: the catalog does not answer: {redact(str(error)).splitlines()[0][:500]}") from None
+    except TableAlreadyExistsError:
+        raise SinkUnavailable(
+            f"{what}: a table of its new name is in the catalog already",
+            hint="If no other driver has just made it, it is not the changefeed's: drop or rename it.",
+        ) from None
     except NoSuchTableError:
         raise SinkError(f"{what} is gone", hint="Give the changefeed an empty place: it cannot go on without its tables.") from None
     except PermissionError as error:
@@ -85,9 +94,9 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _mapped(want: LakeTable) -> LakeTable:
-    fields = pa.schema([field(one.name, _stored(one.type), column_id(one) or 0) for one in want.fields])
+    fields = pa.schema([one.with_type(_stored(one.type)) for one in want.fields])
     first = pa.RecordBatch.from_arrays([want.first.column(i).cast(one.type) for i, one in enumerate(fields)], schema=fields)
-    return LakeTable(want.schema, want.table, want.table_id, first, want.keys, want.history)
+    return replace(want, first=first)
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:
@@ -127,7 +136,10 @@ class IcebergTables:
 
     def place(self, schema: str, table: str) -> str:
         if "." in schema or "." in table:
-            raise SinkError(f"{schema}.{table} cannot be a table of {self}: a name has a dot", hint="Filter it out.")
+            raise SinkError(
+                f"{schema}.{table} cannot be a table of {self}: a name has a dot",
+                hint="Filter it out, or give it another name by table routing (target-schema, target-table).",
+            )
         return ".".join(filter(None, (self._options.namespace, schema, table)))
 
     def _table(self, place: str) -> Any:
@@ -145,6 +157,10 @@ class IcebergTables:
     def _commit(self, place: str, table: Any, stamp: Stamp, *, rows: bool = False) -> Iterator[Any]:
         """A transaction. `rows`: of the interval's rows, so it is noted that they are there."""
         with iceberg_errors(self._what(place)), table.transaction() as transaction:
+            snapshot = table.current_snapshot()
+            number = snapshot.snapshot_id if snapshot is not None else None
+            latest = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": number})
+            transaction._apply((), (latest,))  # also where nothing but properties and columns change
             if rows:
                 transaction.set_properties({_DELIVERED + stamp.changefeed: str(stamp.resolved_ts)})
             yield transaction
@@ -158,11 +174,11 @@ class IcebergTables:
         table = self._table(place)
         have = self._have(table)
         found = evolution(have, want)
-        if found.step is Step.NOTHING:
+        if found.step is Step.NOTHING and not found.renumbered:
             return
         kept = [(have.field(old), one) for old, one in zip(found.sources, found.target, strict=True) if old is not None]
         added_null = all(not want.first.column(one.name)[0].is_valid for one in found.added if one.name in want.fields.names)
-        in_place = added_null and all(_widens(old.type, new.type) for old, new in kept)
+        in_place = added_null and not found.rounded and all(_widens(old.type, new.type) for old, new in kept)
         rows = None if in_place else self._rows(table, self._tasks(table))
         with self._commit(place, table, stamp) as transaction:
             _reshape(transaction, have, found)
@@ -180,7 +196,12 @@ class IcebergTables:
         }
         with iceberg_errors(self._what(place)):
             self._make_namespace(place)
-            self._catalog.create_table(place, want.fields.remove_metadata(), properties=properties)
+            made = self._catalog.create_table(place, want.fields.remove_metadata(), properties=properties)
+            try:
+                stamp.check_fence(now=True)
+            except Fenced:  # it may have been dropped since by a later driver: nobody would drop it again
+                drop_exactly(self._catalog, place, made.metadata_location)
+                raise
 
     def _make_namespace(self, place: str) -> None:
         """Make what a table lies in. Several tables may begin at the same time."""
@@ -194,8 +215,10 @@ class IcebergTables:
         return pa.schema([field(one.name, one.type, ids.get(one.name, 0)) for one in table.schema().as_arrow()])
 
     def begin(self, place: str, want: LakeTable, stamp: Stamp) -> None:
-        if self.exists(place):
-            self.drop(place, stamp)
+        with iceberg_errors(self._what(place)):
+            table = find_table(self._catalog, place)
+            if table is not None:
+                self._drop(place, table, stamp)
         self._create(place, _mapped(want), stamp)
 
     @staticmethod
@@ -229,9 +252,10 @@ class IcebergTables:
             if len(after) < len(before):
                 touched.append(task)
                 kept.append(self._fitted(table, after))
+        if not touched and not len(fresh):
+            return  # without a snapshot nothing would refuse a late note of an earlier interval; doing it again changes nothing
         with self._commit(place, table, stamp, rows=of_interval) as transaction:
-            if touched or len(fresh):
-                self._overwrite(transaction, table, touched, pa.concat_tables([*kept, fresh]), stamp)
+            self._overwrite(transaction, table, touched, pa.concat_tables([*kept, fresh]), stamp)
 
     @staticmethod
     def _around(table: Any, key: str, rows: pa.Table) -> Any:
@@ -251,8 +275,8 @@ class IcebergTables:
 
     def append(self, place: str, want: LakeTable, rows: pa.Table, stamp: Stamp) -> None:
         table = self._table(place)
-        with self._commit(place, table, stamp, rows=True) as transaction:
-            if len(rows):
+        if len(rows):
+            with self._commit(place, table, stamp, rows=True) as transaction:
                 transaction.append(self._fitted(table, rows), snapshot_properties=stamp.metadata)
 
     def read(self, place: str, at: TableAt | None = None) -> Iterator[pa.RecordBatch]:
@@ -271,20 +295,42 @@ class IcebergTables:
             with self._commit(place, table, stamp) as transaction:
                 self._overwrite(transaction, table, tasks, table.schema().as_arrow().empty_table(), stamp)
 
-    def rename(self, old: str, new: str, want: LakeTable, stamp: Stamp) -> None:
-        stamp.check_fence(now=True)
-        with iceberg_errors(self._what(old)):
-            if self.exists(old):
-                self._make_namespace(new)
-                self._catalog.rename_table(old, new)
-        self.shape(new, want, stamp)
+    def rename(self, moves: Sequence[Move], stamp: Stamp) -> None:
+        """In the catalog. Tables that take each other's places get other names meanwhile; each is found by its uuid."""
+        places = {move.at.place for move in moves}
+        for move in moves if any(move.place in places for move in moves) else ():
+            self._move(move, move.at.place, _aside(move), stamp)
+        for move in moves:
+            for place in (move.at.place, _aside(move)):
+                self._move(move, place, move.place, stamp)
+            self.shape(move.place, move.table, stamp)
 
-    def drop(self, place: str, stamp: Stamp) -> None:
-        """The files stay: older versions are read by their metadata file."""
-        if self.exists(place):
+    def _move(self, move: Move, old: str, new: str, stamp: Stamp) -> None:
+        """Rename the table if it is at `old`."""
+        with iceberg_errors(self._what(old)):
+            table = find_table(self._catalog, old)
+            if table is None or not self._is_version_of(table, move.at):
+                return
+            self._make_namespace(new)
             stamp.check_fence(now=True)
-            with iceberg_errors(self._what(place)):
-                self._catalog.drop_table(place)
+            if not rename_exactly(self._catalog, old, new, table.metadata_location):
+                raise SinkUnavailable(f"{self._what(old)}: another writer has changed the table meanwhile")
+
+    def drop(self, at: TableAt, stamp: Stamp) -> None:
+        """The files stay: older versions are read by their metadata file."""
+        with iceberg_errors(self._what(at.place)):
+            table = find_table(self._catalog, at.place)
+            if table is not None and self._is_version_of(table, at):
+                self._drop(at.place, table, stamp)
+
+    def _drop(self, place: str, table: Any, stamp: Stamp) -> None:
+        stamp.check_fence(now=True)
+        if not drop_exactly(self._catalog, place, table.metadata_location):
+            raise SinkUnavailable(f"{self._what(place)}: another writer has changed the table meanwhile")
+
+    def _is_version_of(self, table: Any, at: TableAt) -> bool:
+        """Return whether a table of the catalog is the one of a manifest. Manifests of older releases have no uuid."""
+        return str(table.metadata.table_uuid) == (at.uuid or str(self._static(at).metadata.table_uuid))
 
     def compact(self, place: str, stamp: Stamp) -> None:
         table = self._table(place)
@@ -302,7 +348,7 @@ class IcebergTables:
         found = self._table(place)
         snapshot = found.current_snapshot()
         number = snapshot.snapshot_id if snapshot is not None else _NO_SNAPSHOT
-        return TableAt(schema, table, table_id, place, number, found.metadata_location)
+        return TableAt(schema, table, table_id, place, number, found.metadata_location, str(found.metadata.table_uuid))
 
     def clear(self, place: str) -> None:
         if self.exists(place):
@@ -318,6 +364,11 @@ class IcebergTables:
             return TableFiles(_spark_schema(table.schema()), tuple(sizes), rows, sum(sizes.values()), sizes)
 
 
+def _aside(move: Move) -> str:
+    """Return where a table is while others take its places."""
+    return f"{move.place}__moving_{move.table.table_id}"
+
+
 def _ids(fields: pa.Schema) -> str:
     return json.dumps({one.name: column_id(one) for one in fields})
 
@@ -331,16 +382,23 @@ def _reshape(transaction: Any, have: pa.Schema, found: Evolution) -> None:
         for name in have.names:
             if name not in found.sources or name in replaced:
                 update.delete_column(name)
+    kept = [(old, one) for old, one in zip(found.sources, found.target, strict=True) if old is not None and old not in replaced]
+    names = {one.name for one in found.target}
+    aside = {old: f"{old}__{number}__" for number, (old, one) in enumerate(kept) if old != one.name and old in names}
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        for old, spare in aside.items():
+            update.rename_column(old, spare)  # another column has its name afterwards
     kinds = {one.name: one.field_type for one in _iceberg_fields(found.target)}
     with transaction.update_schema(allow_incompatible_changes=True) as update:
-        for old, one in zip(found.sources, found.target, strict=True):
-            if old is None or old in replaced:
-                update.add_column(one.name, kinds[one.name])
-                continue
+        for old, one in kept:
+            name = aside.get(old, old)
             if have.field(old).type != one.type and not pa.types.is_list(one.type):
-                update.update_column(old, kinds[one.name])
-            if old != one.name:
-                update.rename_column(old, one.name)
+                update.update_column(name, kinds[one.name])
+            if name != one.name:
+                update.rename_column(name, one.name)
+        for source, one in zip(found.sources, found.target, strict=True):
+            if source is None or source in replaced:
+                update.add_column(one.name, kinds[one.name])
 
 
 def _iceberg_fields(fields: pa.Schema) -> Sequence[Any]:

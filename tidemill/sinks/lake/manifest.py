@@ -5,8 +5,8 @@
 
 <ts> has 20 digits. A manifest is written after the commits that it names, and never replaced. Each of its tables has `schema`, `table`,
 `table_id`, `place` (of Delta a folder below the root, of Iceberg the name in the catalog), `version` (of Delta a number, of Iceberg a
-snapshot id or -1) and for Iceberg `metadata`, the file that describes the table as of then. At a ts, the tables are those of the newest
-manifest at or below it.
+snapshot id or -1) and for Iceberg `metadata`, the file that describes the table as of then, and `uuid`, which it keeps. At a ts, the
+tables are those of the newest manifest at or below it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class TableAt:
     place: str
     version: int
     metadata: str = ""
+    uuid: str = ""
 
     @classmethod
     def of(cls, found: statefile.Fields) -> TableAt:
@@ -50,6 +51,7 @@ class TableAt:
             found.text("place"),
             found.integer("version", -1, 1 << 63),
             found.text("metadata", default=""),
+            found.text("uuid", default=""),
         )
 
     @property

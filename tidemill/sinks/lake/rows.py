@@ -129,11 +129,12 @@ class TypedRowEncoder:
         """Encode rows that are grouped by target. Raises MalformedRow."""
         batches: list[TypedBatch] = []
         for begin, end in zip(groups[:-1].tolist(), groups[1:].tolist(), strict=True):
-            group = rows[begin:end]
-            for number in np.unique(group["table"]).tolist():
-                chosen = group[group["table"] == number]
-                chosen["table"] = 0  # the only program of its builder
-                batches += self._table(number).build(int(group["target"][0]), chosen)
+            group = rows[begin:end].copy()
+            # A target is one table. Its partitions have numbers of their own, and the order of a transaction holds over all of them: a
+            # row that moves to another partition is deleted there before it is inserted here.
+            number = int(group["table"][0])
+            group["table"] = 0  # the only program of its builder
+            batches += self._table(number).build(int(group["target"][0]), group)
         return TypedRows(len(rows), batches)
 
     def _table(self, number: int) -> _Table:

@@ -14,9 +14,14 @@ import pyarrow as pa
 from tidemill.errors import SinkError, TidemillError
 from tidemill.tidb.columns.forms import column_type
 from tidemill.tidb.columns.values import TypedReader
+from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
 COLUMN_ID = b"tidemill.column_id"
+FRACTION = b"tidemill.fraction_digits"
+"""Of DATETIME, TIMESTAMP and TIME, whose types do not say how many digits of a second a column has."""
+_TIMES = (MySQLType.DATETIME, MySQLType.TIMESTAMP, MySQLType.DURATION)
 ROW_ID = "_tidb_rowid"
 """The hidden handle of a table without a key. TiDB calls it so too."""
 OP = "__tidemill_op"
@@ -39,6 +44,19 @@ def field(name: str, kind: pa.DataType, column_id: int) -> pa.Field:
     return pa.field(name, kind, metadata={COLUMN_ID: str(column_id).encode()})
 
 
+def fraction_digits(one: pa.Field) -> int | None:
+    """Return how many digits of a second a column of times has; None of other columns, and where it is not known."""
+    text = (one.metadata or {}).get(FRACTION)
+    return int(text) if text is not None else None
+
+
+def _described(column: ColumnInfo) -> pa.Field:
+    found = field(column.name, column_type(column).arrow, column.id)
+    if column.tp not in _TIMES:
+        return found
+    return found.with_metadata({**found.metadata, FRACTION: str(max(column.decimal, 0)).encode()})
+
+
 def column_id(one: pa.Field) -> int | None:
     """Return the id of a field's column, None if it has none."""
     text = (one.metadata or {}).get(COLUMN_ID)
@@ -49,7 +67,8 @@ def column_id(one: pa.Field) -> int | None:
 class LakeTable:
     """A table of the lake. `first`: one row with what each column holds in rows that are older than the column.
 
-    `keys`: names of the columns that tell rows apart. `history`: it holds changes, which stay.
+    `keys`: names of the columns that tell rows apart. `history`: it holds changes, which stay. `origins`: where columns come from whose
+    beginning is known, as `lineage.origins` has it. `by_name`: what is there may be another table, so its columns are known by their names.
     """
 
     schema: str
@@ -58,6 +77,8 @@ class LakeTable:
     first: pa.RecordBatch
     keys: tuple[str, ...]
     history: bool = False
+    origins: tuple[tuple[int, int], ...] = ()
+    by_name: bool = False
 
     @property
     def name(self) -> tuple[str, str]:
@@ -92,7 +113,7 @@ def lake_table(version: TableVersion, *, history: bool = False) -> LakeTable:
     reader = TypedReader(info)
     for at, column in enumerate(info.output_columns):
         kind = column_type(column).arrow
-        fields.append(field(column.name, kind, column.id))
+        fields.append(_described(column))
         values.append(pa.array([_absent(reader, at)], kind) if not history else pa.nulls(1, kind))
     _check_names(version, [one.name for one in fields])
     wanted = set(info.handle_key_ids)

@@ -68,7 +68,7 @@ class Layout:
         return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC).astimezone(zone).strftime(pattern) if pattern else ""
 
 
-def check_names(schema: str, table: str) -> None:
+def check_names(schema: str, table: str, hint: str = "Filter it out, or set use-table-id-as-path=true.") -> None:
     """Check names of schemas and tables, which are used in paths unescaped. Raises SinkError for one that cannot be. `table` may be empty.
 
     A schema's folder is at the root, beside the sink's own files, so it must not have their names, not even in a bucket.
@@ -76,14 +76,11 @@ def check_names(schema: str, table: str) -> None:
     if schema in RESERVED:
         raise SinkError(
             f"a schema called {schema!r} cannot be a folder: the sink keeps a file or folder of its own under this name",
-            hint="Filter it out, or set use-table-id-as-path=true.",
+            hint=hint,
         )
     for name in (schema, table):
         if "/" in name or "\0" in name or name in (".", ".."):
-            raise SinkError(
-                f"a schema or table called {name!r} cannot be a folder",
-                hint="Filter it out, or set use-table-id-as-path=true.",
-            )
+            raise SinkError(f"a schema or table called {name!r} cannot be a folder", hint=hint)
 
 
 def topic_of(version: TableVersion) -> str:

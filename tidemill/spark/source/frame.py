@@ -1,13 +1,15 @@
 """The columns of a DataFrame: those of the table, and what is told of each change. And which columns of a table version they are.
 
-A column is followed by its id through renames, as long as the table is the same; otherwise by its name.
+A column is followed by its id through renames and copies (`tidemill.tidb.schema.tracking.lineage`), as long as the table is the same;
+otherwise by its name.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,7 @@ from tidemill.rules.names import did_you_mean
 from tidemill.spark.source.options import Kind, Options
 from tidemill.tidb.columns.forms import TIMESTAMP, ColumnType, TimeAs, check_castable, column_type, is_lossless
 from tidemill.tidb.schema.model import ColumnInfo
+from tidemill.tidb.schema.tracking.lineage import NEW, origin_of
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import LOGICAL_BITS
 
@@ -33,6 +36,9 @@ META = pa.schema(
     ]
 )
 """What is told of each change. A TSO has 63 bits until the year 3084, so long holds it."""
+
+TRUNCATE = "truncate"
+"""The kind of a row that stands for a DDL by which all rows go. It has no columns of the table."""
 
 ROWS = pa.schema([*META, ("before", pa.string()), ("after", pa.string())])
 """A change of any table: its images as JSON."""
@@ -100,10 +106,11 @@ class TableFrame:
     """The columns of a DataFrame of one table, as Spark was told them.
 
     `base`: the version whose columns they are. `schema`: the DataFrame's Arrow schema, with any columns and types that its user asked for.
+    `origins`: where the table's columns come from, see `lineage.origins`; it may grow.
     """
 
-    def __init__(self, base: TableVersion, schema: pa.Schema, time_as: TimeAs) -> None:
-        self.base, self.schema, self._time_as = base, schema, time_as
+    def __init__(self, base: TableVersion, schema: pa.Schema, time_as: TimeAs, origins: Mapping[int, int] = MappingProxyType({})) -> None:
+        self.base, self.schema, self._time_as, self._origins = base, schema, time_as, origins
         known = {column.name.lower(): column for column in base.info.output_columns}
         self.fields = [field for field in schema if field.name not in META.names]
         self._columns = {field.name: known.get(field.name.lower()) for field in self.fields}
@@ -111,6 +118,10 @@ class TableFrame:
     def columns_in(self, version: TableVersion) -> list[ReadColumn]:
         """Return where each column is in a version. Raises SchemaError for one that cannot be read as the type that it has."""
         return [self._in(version, field) for field in self.fields]
+
+    def read_in(self, version: TableVersion) -> list[ColumnInfo]:
+        """Return the columns of a version that are read, whatever types they have."""
+        return [column for field in self.fields if (column := self._match(version, field.name)) is not None]
 
     def _in(self, version: TableVersion, field: pa.Field) -> ReadColumn:
         column = self._match(version, field.name)
@@ -125,21 +136,34 @@ class TableFrame:
         return ReadColumn(field.name, field.type, column, kind)
 
     def _match(self, version: TableVersion, name: str) -> ColumnInfo | None:
-        own = self._columns[name]
-        if own is not None and version.table_id == self.base.table_id:
-            found = next((one for one in version.info.output_columns if one.id == own.id), None)
-            if found is not None:
-                return found
-        return next((one for one in version.info.output_columns if one.name.lower() == name.lower()), None)
+        """Return the column in a version. By its name where ids cannot tell: of another table, of a column that the DataFrame alone names,
+        and of a copy of another type whose beginning is not known."""
+        own, columns = self._columns[name], version.info.output_columns
+        named = next((column for column in columns if column.name.lower() == name.lower()), None)
+        if own is None or version.table_id != self.base.table_id:
+            return named
+        ids = set(origin_of(own.id, self._origins)) - {NEW}
+        for column in columns:
+            if not ids.isdisjoint(origin_of(column.id, self._origins)):
+                return column
+        if named is None or named.id in {column.id for column in self.base.info.columns} or self._is_like(own, named):
+            return None
+        return None if any(origin_of(column.id, self._origins)[-1] == NEW for column in (own, named)) else named
+
+    def _is_like(self, one: ColumnInfo, other: ColumnInfo) -> bool:
+        return bool(column_type(one, self._time_as).arrow == column_type(other, self._time_as).arrow)
 
     def difference(self, newer: TableVersion, wanted: Iterable[str] = ()) -> Difference:
         """Return how a newer version differs. `wanted`: the columns that the user named; then others may come and go."""
         others, used = [], set()
+        names = {column.name.lower() for column in newer.info.output_columns}
         for field in self.fields:
             column = self._match(newer, field.name)
             if column is None:
                 if self._columns[field.name] is not None:
                     others.append(f"column {field.name} was dropped")
+                    if field.name.lower() in names:
+                        others.append(f"another column {field.name} was added")
                 continue
             used.add(column.id)
             if column.name.lower() != field.name.lower():

@@ -27,6 +27,14 @@ class Policy(enum.StrEnum):
     ADD_COLUMNS = "addColumns"  # columns that are added are left out until the query is started again; other changes end it
 
 
+class OnDdl(enum.StrEnum):
+    """What happens at a DDL that changes rows of the table without changes."""
+
+    ERROR = "error"  # the query ends, and again when it is started again. A stream does it if nothing else is asked for
+    IGNORE = "ignore"
+    ROWS = "rows"  # where all rows go there is a row of kind `truncate`; at others the query ends
+
+
 class Kind(enum.Enum):
     """What a row of the DataFrame is."""
 
@@ -40,7 +48,7 @@ NAMES = (
     *_PLACES,
     *("table", "tables", "rawChanges"),
     *("startingTs", "startingTimestamp", "endingTs", "endingTimestamp", "initialSnapshot"),
-    *("columns", "strict", "timeAs", "schemaTs", "schemaChangePolicy"),
+    *("columns", "strict", "timeAs", "schemaTs", "schemaChangePolicy", "onDdl"),
     *("maxBytesPerTrigger", "maxRowsPerTrigger"),
 )
 """All options. docs/spark/source.md explains them."""
@@ -65,6 +73,7 @@ class Options:
     schema_ts: int | None = None  # the columns are those of this ts
     columns: tuple[str, ...] = ()  # only these; none: all
     policy: Policy = Policy.FAIL
+    on_ddl: OnDdl | None = None  # None: a stream ends, a batch goes on
     time_as: TimeAs = TimeAs.STRING
     strict: bool = False
     initial_snapshot: bool = False
@@ -196,7 +205,7 @@ class _Parser(OptionValues):
         if isinstance(start, int) and isinstance(end, int) and start > end:
             raise ConfigError(f"the DataFrame begins at {start}, after its end at {end}")
         if kind is not Kind.TABLE:
-            self._refuse(kind, "columns", "schemaTs", "schemaChangePolicy", "timeAs", "strict")
+            self._refuse(kind, "columns", "schemaTs", "schemaChangePolicy", "timeAs", "strict", "onDdl")
         schema_ts = self.ts("schemaTs", words=(LATEST,)) if "schemaTs" in self._found else None
         return Options(
             log=self._log(),
@@ -208,6 +217,7 @@ class _Parser(OptionValues):
             schema_ts=-1 if schema_ts == LATEST else schema_ts if isinstance(schema_ts, int) else None,
             columns=self.names("columns"),
             policy=self.choice("schemaChangePolicy", Policy, Policy.FAIL),
+            on_ddl=self.choice("onDdl", OnDdl, OnDdl.ERROR) if "onDdl" in self._found else None,
             time_as=self.choice("timeAs", TimeAs, TimeAs.STRING),
             strict=self.flag("strict"),
             initial_snapshot=self.flag("initialSnapshot"),

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tidemill.changelog import imports, initial_load
 from tidemill.changelog.files.bounds import begin_of_changes, first_ts, is_covered, within
 from tidemill.changelog.history import follow, load_history
@@ -23,11 +25,13 @@ from tidemill.rules.names import nearest
 from tidemill.spark.source.frame import TableFrame, table_schema
 from tidemill.spark.source.limits import any_row, end_by_rows, holds_rows
 from tidemill.spark.source.options import EARLIEST, LATEST, Options, Policy
+from tidemill.spark.source.row_ddls import RowDdl, row_ddl
 from tidemill.spark.source.slices import Packed, Slice, TableToRead
 from tidemill.spark.source.spans import Span, partitions_of, spans
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.lineage import origins
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.types.jsonstyle import style_of
 from tidemill.tso import describe
@@ -63,6 +67,8 @@ class Planner:
         self._packs: dict[tuple[int, int, bool], Packed] = {}
         self._kept: tuple[frozenset[str] | None, frozenset[str] | None] = None, None
         self._told = float("-inf")
+        self._origins: dict[int, dict[int, int]] = {}  # of columns, by table id: see `lineage.origins`
+        self._origins_to = 0
 
     def keep_only(self, databases: frozenset[str] | None, tables: frozenset[str] | None) -> None:
         """From now on only databases and tables by these names are read; None: all."""
@@ -94,7 +100,23 @@ class Planner:
             self._history = load_history(self.reader, may_stop=True)
         if self._history.resolved_ts < upto_ts:
             follow(self._history, self.reader, may_stop=True)
+        if self._origins_to < self._history.resolved_ts:
+            self._note_origins(self._history)
         return self._history
+
+    def _note_origins(self, history: SchemaHistory) -> None:
+        """Note which columns of the wanted tables are new, and which are copies of others."""
+        for change in history.next_table_changes(max(self._origins_to, history.start_ts), history.resolved_ts):
+            ended = {version.table_id: version for version in change.ended}
+            for after in change.begun:
+                before = ended.get(after.table_id)
+                if before is not None and (self.wants(before) or self.wants(after)):
+                    self._origins.setdefault(after.table_id, {}).update(origins(before, after, _action(history, after)))
+        self._origins_to = history.resolved_ts
+
+    def frame(self, base: TableVersion, schema: pa.Schema) -> TableFrame:
+        """The columns of a DataFrame, see `TableFrame`. It knows of later DDLs too."""
+        return TableFrame(base, schema, self.options.time_as, self._origins.setdefault(base.table_id, {}))
 
     def readable_to(self, from_ts: int, to_ts: int, has_any: Callable[[int, int], bool] = lambda begin, end: True) -> int:
         """How far what comes after from_ts can be read, to_ts at most: FLASHBACK CLUSTER changes rows and tells no changes. Raises
@@ -246,6 +268,29 @@ class Planner:
         error.add_note(str(version.from_ts))
         return error
 
+    # ---- DDLs that change rows
+
+    def row_ddls(self, frame: TableFrame, from_ts: int, to_ts: int) -> list[RowDdl]:
+        """The DDLs in (from_ts, to_ts] that change rows of the table without changes."""
+        history = self.history(to_ts)
+        events = history.ddl_events(max(from_ts, history.start_ts), to_ts, self._may_change_rows)
+        found = (row_ddl(event, self.wants, frame, self._in_schema(history, event)) for event in events)
+        return [ddl for ddl in found if ddl is not None]
+
+    def _may_change_rows(self, event: DdlEvent) -> bool:
+        versions = (version for version in (event.before, event.after, event.other) if version is not None)
+        return any(self.wants(version) for version in versions) or (not event.table and self.wants_name(event.schema, ""))
+
+    def _in_schema(self, history: SchemaHistory, event: DdlEvent) -> TableVersion | None:
+        """The table, where a DDL is of its whole schema."""
+        if event.table:
+            return None
+        return self._version_at(history, event.ts - 1) or self._version_at(history, event.ts)
+
+    def kept_names(self, name: tuple[str, str]) -> bool:
+        """Whether rows of a table by this name are read, see `keep_only`."""
+        return all(kept is None or one in kept for kept, one in zip(self._kept, name, strict=True))
+
     def is_hurt(self, version: TableVersion, ts: int) -> bool:
         """Whether a version lacks columns that the table had just past a ts, or has them otherwise."""
         history = self.history(ts)
@@ -254,7 +299,7 @@ class Planner:
             return False
         known = {column.name.lower() for column in then.info.output_columns}
         options = replace(self.options, columns=tuple(name for name in self.options.columns if name.lower() in known))
-        frame = TableFrame(then, table_schema(then, options), options.time_as)
+        frame = self.frame(then, table_schema(then, options))
         return bool(frame.difference(version, options.columns).others)
 
     def _ddl_at(self, version: TableVersion) -> str:
@@ -399,6 +444,13 @@ def changed_at(error: SchemaChanged) -> int:
 
 def _folded(name: tuple[str, str]) -> tuple[str, str]:
     return name[0].lower(), name[1].lower()
+
+
+def _action(history: SchemaHistory, version: TableVersion) -> int:
+    """The code of the DDL with which a version begins; 0 where it is not one alone."""
+    at = version.from_ts
+    types = [event.type for event in history.ddl_events(at - 1, at, lambda event: version.table_id in _ids_of(event))]
+    return types[0] if len(types) == 1 else 0
 
 
 def _ids_of(event: DdlEvent) -> set[int]:

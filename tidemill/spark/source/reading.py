@@ -13,8 +13,10 @@ from tidemill.delivery.task.chunker import Chunker
 from tidemill.delivery.task.reader import Sources
 from tidemill.kernels.columns import CHANGES, Built, ColumnBuilder, ColumnProgram, ObjectBuilder, ObjectProgram
 from tidemill.kernels.flow import layout as f
+from tidemill.kernels.flow.arrange import arrange
 from tidemill.kernels.flow.layout import TableMap
 from tidemill.kernels.rows.program import TableProgram
+from tidemill.records import ROW
 from tidemill.spark.source.casting import cast_column
 from tidemill.spark.source.frame import moments
 from tidemill.spark.source.options import Kind
@@ -58,7 +60,8 @@ class _Routing:
 def read_slice(one: Slice, manner: Manner) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a slice, in the order of commit_ts, start_ts and key; the image before an update precedes the one after it.
 
-    Raises LogCorrupt, SegmentGone, LogUnavailable, MalformedRow.
+    Where a row may keep its key and move (`Packed.keys_move`) the order inside a transaction is deletes, updates, inserts, over all
+    partitions of a table. Raises LogCorrupt, SegmentGone, LogUnavailable, MalformedRow.
     """
     if manner.kind is Kind.RAW:
         yield from _raw(one, manner)
@@ -66,8 +69,26 @@ def read_slice(one: Slice, manner: Manner) -> Iterator[pa.RecordBatch]:
     readers = _readers(one.tables, manner, one.style)
     owned = np.ones(1, np.uint8)
     sources = Sources(one.chains, one.from_ts, one.to_ts)
-    for chunk in Chunker(sources, readers.routing, owned, CHUNK_ROWS, whole_transactions=False):
-        yield from readers.batches(chunk.rows)
+    ordered = any(table.keys_move for table in one.tables)
+    arranged = _Arranged(CHUNK_ROWS if ordered else 0)
+    for chunk in Chunker(sources, readers.routing, owned, CHUNK_ROWS, whole_transactions=ordered):
+        yield from readers.batches(arranged(chunk.rows) if ordered else chunk.rows)
+
+
+class _Arranged:
+    """Orders the rows of each transaction: deletes, updates, inserts. Its arrays are reused for every chunk."""
+
+    def __init__(self, max_rows: int) -> None:
+        self._out = np.zeros(max_rows, ROW)
+        self._owned, self._counts = np.ones(1, np.uint8), np.zeros(1, np.int32)
+        self._seen, self._order, self._starts = (np.zeros(max_rows + 1, np.int32) for _ in range(3))
+        scratch = (self._owned, self._counts, self._seen, self._order, self._starts, self._out)
+        self._places = tuple(one.ctypes.data for one in scratch)
+
+    def __call__(self, rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Return the rows in order, valid until the next call."""
+        arrange(len(rows), rows.ctypes.data, *self._places)
+        return self._out[: len(rows)]
 
 
 def _raw(one: Slice, manner: Manner) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tidemill.spark.source.frame import ReadColumn
 from tidemill.spark.source.options import Kind
 from tidemill.tidb.columns.forms import ALL_IMAGES, TimeAs
+from tidemill.tidb.schema.codes import HandleKind
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.types.jsonstyle import JsonStyle
 
@@ -29,10 +30,13 @@ class Packed:
 
     physical_ids: tuple[int, ...]
     table: bytes  # a TableToRead, pickled
+    keys_move: bool  # whether a row may keep its key and get another record key: in another partition, or with another hidden handle
 
     @classmethod
     def of(cls, table: TableToRead) -> Packed:
-        return cls(table.version.physical_ids, pickle.dumps(table))
+        version = table.version
+        keys_move = len(version.physical_ids) > 1 or version.info.handle_kind is HandleKind.HIDDEN
+        return cls(version.physical_ids, pickle.dumps(table), keys_move)
 
     def unpacked(self) -> TableToRead:
         return _unpacked(self.table)

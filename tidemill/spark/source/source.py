@@ -10,9 +10,10 @@ import functools
 import gc
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -20,14 +21,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidemill.delivery.inputs.log_heads import REMOTE_POLL_S, Pace
-from tidemill.errors import ConfigError, LogUnavailable, SchemaChanged
+from tidemill.errors import ConfigError, LogUnavailable, RowsChanged, SchemaChanged
 from tidemill.spark.source.filters import Pushed, push
-from tidemill.spark.source.frame import TableFrame, digest, schema_of
-from tidemill.spark.source.options import Kind, Options, Policy, parse_options
+from tidemill.spark.source.frame import TRUNCATE, TableFrame, digest, moments, schema_of
+from tidemill.spark.source.options import Kind, OnDdl, Options, Policy, parse_options
 from tidemill.spark.source.planner import LOST, Planner, changed_at
+from tidemill.spark.source.row_ddls import Effect, RowDdl
 from tidemill.spark.source.slices import Manner, Slice
 from tidemill.tidb.columns.forms import ALL_IMAGES
-from tidemill.tso import physical_ms
+from tidemill.tso import describe, physical_ms
 
 QUIET_MS = 60_000
 """A stream without rows has a batch so often, by the time of the log: then its checkpoint moves on."""
@@ -80,10 +82,9 @@ def manner_of(options: Options, schema: pa.Schema, images: int = ALL_IMAGES) -> 
 
 def frame_of(planner: Planner, schema: pa.Schema, upto_ts: int) -> TableFrame | None:
     """Return the typed columns of a DataFrame, if it has such."""
-    options = planner.options
-    if options.kind is not Kind.TABLE:
+    if planner.options.kind is not Kind.TABLE:
         return None
-    return TableFrame(planner.base_version(upto_ts), schema, options.time_as)
+    return planner.frame(planner.base_version(upto_ts), schema)
 
 
 class BatchReader(DataSourceReader):
@@ -96,7 +97,8 @@ class BatchReader(DataSourceReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         if self._options.kind is Kind.RAW:
             return filters
-        self._pushed, left = push(filters, self._pushed, typed=self._options.kind is Kind.TABLE)
+        by_image = self._options.kind is Kind.TABLE and self._options.on_ddl is not OnDdl.ROWS
+        self._pushed, left = push(filters, self._pushed, typed=by_image)
         return left
 
     def partitions(self) -> list[InputPartition]:
@@ -113,8 +115,14 @@ class BatchReader(DataSourceReader):
             return [InputPartition(None)]
         if frame is not None and (changed := planner.next_change(frame, begin, end)) is not None:
             raise changed
+        if frame is not None and self._options.on_ddl not in (None, OnDdl.IGNORE):
+            ddl = first_stop(planner.row_ddls(frame, begin, end), self._options.on_ddl)
+            if ddl is not None:
+                raise rows_changed(self._options, ddl)
         planner.keep_only(pushed.databases, pushed.tables)
-        return [InputPartition(one) for one in planner.slices(begin, end, frame)] or [InputPartition(None)]
+        found = [InputPartition(one) for one in planner.slices(begin, end, frame)]
+        ddls = truncated(planner, frame, begin, end)
+        return [*found, InputPartition(ddls)] if ddls else found or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         manner = manner_of(self._options, self._schema, self._pushed.images)
@@ -124,12 +132,52 @@ class BatchReader(DataSourceReader):
 def read_partition(partition: InputPartition, manner: Manner) -> Iterator[pa.RecordBatch]:
     """Read what `partitions` planned."""
     one = partition.value
+    if isinstance(one, tuple):
+        return iter([truncations(one, manner.schema)])
     if not isinstance(one, Slice):
         return iter(())
     from tidemill.spark.source.reading import read_slice  # kernels take a second to load, and only tasks need them
 
     _freeze_loaded()
     return read_slice(one, manner)
+
+
+def first_stop(ddls: Sequence[RowDdl], on_ddl: OnDdl | None) -> RowDdl | None:
+    """The first of some DDLs at which a query ends."""
+    return next((ddl for ddl in ddls if on_ddl is not OnDdl.ROWS or ddl.effect is not Effect.EMPTIED), None)
+
+
+def truncated(planner: Planner, frame: TableFrame | None, from_ts: int, to_ts: int) -> tuple[RowDdl, ...]:
+    """The DDLs in (from_ts, to_ts] that are rows of kind `truncate`."""
+    if frame is None or planner.options.on_ddl is not OnDdl.ROWS:
+        return ()
+    ddls = planner.row_ddls(frame, from_ts, to_ts)
+    return tuple(ddl for ddl in ddls if ddl.effect is Effect.EMPTIED and planner.kept_names(ddl.name))
+
+
+def truncations(ddls: Sequence[RowDdl], schema: pa.Schema) -> pa.RecordBatch:
+    """DDLs as rows of kind `truncate`."""
+    ts = np.array([ddl.ts for ddl in ddls], np.uint64)
+    heads = {
+        "_change_type": pa.array([TRUNCATE] * len(ddls), pa.string()),
+        "_commit_ts": pa.array(ts.view(np.int64)),
+        "_commit_timestamp": moments(ts),
+        "_start_ts": pa.array(ts.view(np.int64)),
+        "_database": pa.array([ddl.name[0] for ddl in ddls], pa.string()),
+        "_table": pa.array([ddl.name[1] for ddl in ddls], pa.string()),
+    }
+    columns = [heads[field.name] if field.name in heads else pa.nulls(len(ddls), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def rows_changed(options: Options, ddl: RowDdl) -> RowsChanged:
+    """The error that ends a query at a DDL."""
+    rows = " With onDdl=rows it is a row of kind truncate." if ddl.effect is Effect.EMPTIED else ""
+    return RowsChanged(
+        f"{options.what}: {ddl.why}, by a DDL at {describe(ddl.ts)}, and no change says so: {ddl.query}",
+        hint="All changes before it were read. Do the same to what follows these changes, or load it again; then start the query again "
+        f"with onDdl=ignore once.{rows}",
+    )
 
 
 @functools.cache
@@ -140,7 +188,8 @@ def _freeze_loaded() -> None:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The changes from a ts on. Offsets are resolved ts: `{"ts": …, "columns": …}`, where `columns` tells the table's columns by a number.
+    """The changes from a ts on. Offsets are resolved ts: `{"ts": …, "columns": …, "base": …}`, where `columns` tells the names and types
+    of the table's columns by a number, and `base` from which ts on the table has them.
 
     A batch has all changes of (start, end], so it has whole transactions. Whatever Spark asks for again, it gets the same rows again.
     """
@@ -183,7 +232,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         stream = self._stream
         stream.planner.check_covered(start["ts"], LOST)
-        return [InputPartition(one) for one in stream.planner.slices(start["ts"], end["ts"], stream.frame)]
+        found = [InputPartition(one) for one in stream.planner.slices(start["ts"], end["ts"], stream.frame)]
+        ddls = truncated(stream.planner, stream.frame, start["ts"], end["ts"])
+        return [*found, InputPartition(ddls)] if ddls else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._manner)
@@ -199,7 +250,7 @@ class _Live:
         self.frame = frame_of(self.planner, schema, self.resolved)
         self._columns = digest(schema) if self._is_natural(schema) else 0
         self._pace = Pace(0.0 if self.planner.reader.storage.local else REMOTE_POLL_S)
-        self._warned: set[int] = set()
+        self._warned: set[tuple[int, int]] = set()
         self._end_of_last, self._bytes = 0, 0
 
     def report(self) -> dict[str, Any]:
@@ -214,7 +265,7 @@ class _Live:
         return self.frame is not None and spark_schema(schema) == spark_schema(schema_of(self._options, self.frame.base))
 
     def offset(self, ts: int) -> dict[str, Any]:
-        return {"ts": ts, **({"columns": self._columns} if self._columns else {})}
+        return {"ts": ts, **({"columns": self._columns, "base": self._base} if self._columns else {})}
 
     def latest(self, start: dict[str, Any], target: int | None, *, limited: bool) -> dict[str, Any]:
         """The end of the batch after `start`; `start` if there is nothing to read yet, also while the log's storage is away."""
@@ -247,9 +298,14 @@ class _Live:
         self.planner.check_covered(begin, LOST)
         end = self.planner.readable_to(begin, end, self.planner.holds_rows)
         changed = self.planner.next_change(self.frame, begin, end) if self.frame is not None else None
-        if changed is not None:
+        ddl = self._stops(begin, end)
+        if ddl is not None and (changed is None or ddl.ts <= changed_at(changed)):
+            end = ddl.ts - 1
+            if end <= begin or not self._holds_rows(begin, end):
+                raise rows_changed(self._options, ddl)
+        elif changed is not None:
             end = changed_at(changed)
-            if end <= begin or not self.planner.holds_rows(begin, end):
+            if end <= begin or not self._holds_rows(begin, end):
                 raise changed
         if target is not None:  # the query ends when it has read all that is there now: it must not end without the tables
             self.planner.require_snapshots(begin, end)
@@ -257,23 +313,47 @@ class _Live:
         end = self.planner.end_of_batch(begin, end, max_rows=max_rows, max_bytes=max_bytes)
         if end <= begin:
             return begin
-        if not self.planner.holds_rows(begin, end) and physical_ms(end - begin) < QUIET_MS:
+        if not self._holds_rows(begin, end) and physical_ms(end - begin) < QUIET_MS:
             return begin
         return end
 
+    @property
+    def _on_ddl(self) -> OnDdl:
+        return self._options.on_ddl or OnDdl.ERROR
+
+    def _stops(self, begin: int, end: int) -> RowDdl | None:
+        """The first DDL in (begin, end] at which the query ends."""
+        if self.frame is None or self._on_ddl is OnDdl.IGNORE:
+            return None
+        return first_stop(self.planner.row_ddls(self.frame, begin, end), self._on_ddl)
+
+    def _holds_rows(self, begin: int, end: int) -> bool:
+        return self.planner.holds_rows(begin, end) or bool(truncated(self.planner, self.frame, begin, end))
+
     def _check_columns(self, start: dict[str, Any]) -> None:
         """Raises SchemaChanged if the columns are others than those of the last batch, and nobody has accepted that."""
-        before, policy = start.get("columns", 0), self._options.policy
-        if not before or not self._columns or before == self._columns or before in self._warned:
-            return
-        self._warned.add(before)
-        if policy is Policy.RESTART or self._options.schema_ts is not None or self.frame is None:
+        before, policy = (start.get("columns", 0), start.get("base", 0)), self._options.policy
+        if not before[0] or self.frame is None or not self._columns or before in self._warned or not self._differ(*before):
             return
         base = self.frame.base
-        if policy is Policy.FAIL or self.planner.is_hurt(base, start["ts"] - 1):
-            self._warned.discard(before)
+        accepted = policy is Policy.RESTART or self._options.schema_ts is not None
+        if not accepted and (policy is Policy.FAIL or self.planner.is_hurt(base, start["ts"] - 1)):
             ddls = "; ".join(self.planner.ddls_of(base, start["ts"] - 1)) or f"they changed at ts {base.from_ts}"
             raise SchemaChanged(
                 f"the columns of {self._options.what} are others than when this query ran last, up to ts {start['ts']}: {ddls}",
                 hint="To go on with the new columns, give schemaTs=latest once, or schemaChangePolicy=restart.",
             )
+        if self._on_ddl is not OnDdl.IGNORE and before[1]:
+            for ddl in self.planner.row_ddls(self.frame, before[1], start["ts"]):
+                if ddl.effect is Effect.ADDED:  # the query did not have the column
+                    raise rows_changed(self._options, ddl)
+        self._warned.add(before)
+
+    def _differ(self, columns: int, base: int) -> bool:
+        """Whether the columns are others than those of the last batch: by name, by type, or because one of the name has taken its place."""
+        assert self.frame is not None
+        return columns != self._columns or (base not in (0, self._base) and self.planner.is_hurt(self.frame.base, base))
+
+    @property
+    def _base(self) -> int:
+        return self.frame.base.from_ts if self.frame is not None else 0

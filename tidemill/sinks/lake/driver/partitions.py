@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,19 +11,16 @@ import pyarrow.compute as pc
 from tidemill.errors import SchemaError, SinkError
 from tidemill.rules.partitions import PartitionRows
 from tidemill.sinks.lake.base import Stamp, Tables
+from tidemill.sinks.lake.manifest import TableAt
 from tidemill.sinks.lake.net import last_of_each
 from tidemill.sinks.lake.shapes import OP, LakeTable
-from tidemill.sinks.storage import paths
-from tidemill.sinks.storage.store import Store
-
-_EXCHANGE = f"{paths.FOLDER}/exchange"
 
 
 class PartitionMoves:
-    """Does them. A place is where a table lies, see `Tables`."""
+    """Does them. A place is where a table lies, see `Tables`. Each may be done again."""
 
-    def __init__(self, store: Store, tables: Tables) -> None:
-        self._store, self._tables = store, tables
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def remove(self, place: str, table: LakeTable, gone: PartitionRows | None, stamp: Stamp) -> None:
         """Take out the rows of partitions. Raises SinkError."""
@@ -34,44 +31,31 @@ class PartitionMoves:
             rows = pa.table(columns, [*keys.column_names, *(one.name for one in others), OP])
             self._tables.merge(place, table, rows, stamp, of_interval=False)
 
-    def exchange(self, inside: tuple[str, LakeTable], outside: tuple[str, LakeTable], gone: PartitionRows | None, stamp: Stamp) -> None:
-        """Let the rows of a partition and all of another table change places. Each side: its place and the table. Raises SinkError.
+    def exchange(
+        self, inside: tuple[TableAt, LakeTable], outside: tuple[TableAt, LakeTable], gone: PartitionRows | None, stamp: Stamp
+    ) -> None:
+        """Let the rows of a partition and all of another table change places. Each side: its version before, and the table.
 
-        Both sides are staged before the first commit: after a crash between the two commits, the tables do not show any more what goes
-        where.
+        Both sides are read at these versions: after a crash between the two commits the tables do not show any more what goes where. Raises
+        SinkError.
         """
-        (place, table), (there, other) = inside, outside
-        leaving = self._staged("leaving", lambda: self._lying(place, table, gone, None))
-        coming = self._staged("coming", lambda: _whole(self._tables.read(there)))
+        (at, table), (there, other) = inside, outside
+        leaving = self._lying(at.place, table, gone, None, at)
+        coming = _whole(self._tables.read(there.place, there))
         if len(coming) and not pc.all(_mask(table, gone, coming)).as_py():
             raise SinkError(
                 f"{table} exchanges a partition with {other}, some of whose rows do not belong into it",
                 hint="Let an event filter ignore the DDL, and load both tables again into an empty place.",
             )
-        self._tables.merge(place, table, _exchanged(leaving, coming, table), stamp, of_interval=False)
-        self._tables.merge(there, other, _exchanged(coming, leaving, other), stamp, of_interval=False)
+        self._tables.merge(at.place, table, _exchanged(leaving, coming, table), stamp, of_interval=False)
+        self._tables.merge(there.place, other, _exchanged(coming, leaving, other), stamp, of_interval=False)
 
-    def forget(self) -> None:
-        """Remove what was staged: the exchange is done."""
-        self._store.clear(_EXCHANGE)
-
-    def _staged(self, side: str, make: Callable[[], pa.Table]) -> pa.Table:
-        """Return the rows that were staged, or make and stage them."""
-        name = f"{_EXCHANGE}/{side}"
-        data = self._store.read(name)
-        if data is not None:
-            return pa.ipc.open_file(pa.BufferReader(data)).read_all()
-        rows, sink = make(), pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        data = sink.getvalue().to_pybytes()
-        self._store.change(name, lambda known: data)
-        return rows
-
-    def _lying(self, place: str, table: LakeTable, gone: PartitionRows | None, columns: Sequence[str] | None) -> pa.Table:
-        """Return the rows that lie in the partitions. `columns`: some of their columns, None for all."""
+    def _lying(
+        self, place: str, table: LakeTable, gone: PartitionRows | None, columns: Sequence[str] | None, at: TableAt | None = None
+    ) -> pa.Table:
+        """Return the rows that lie in the partitions at a version, None for the newest. `columns`: some of their columns, None for all."""
         pieces = []
-        for batch in self._tables.read(place):
+        for batch in self._tables.read(place, at):
             rows = pa.Table.from_batches([batch])
             found = rows.filter(_mask(table, gone, rows))
             if len(found):

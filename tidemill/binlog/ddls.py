@@ -46,6 +46,8 @@ class Ddl:
     """The statement itself creates the database, which so cannot be used before."""
     for_database: str = ""
     """The statement for a database, see `database_text`; empty: `query`."""
+    special: tuple[tuple[str, str], ...] = ()
+    """Indexes of the table that not every database has, see `sinks.mysql.dialect`."""
     now: str = ""
     """What CURRENT_TIMESTAMP stands for, as SQL; empty: the time of the binlog."""
 

@@ -21,7 +21,7 @@ from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import SqlError
 
-STATEMENTS = 25
+STATEMENTS = 16
 SEEDS = range(2 * int(os.environ.get("TIDEMILL_FUZZ", "1")))
 NAMES = ("Orders", "people", "T-1", "日本", "a b")
 TYPES = (

@@ -14,6 +14,7 @@ from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.read.snapshot import Snapshot
 from tidemill.errors import SchemaError, StartTsBeforeGc
+from tidemill.sinks.mysql.dialect import special_indexes
 from tidemill.sinks.mysql.moment import Moment
 from tidemill.tidb import keys
 from tidemill.tidb.ddltext import DdlSyntaxError
@@ -171,8 +172,9 @@ class Schemas:
             return None
         schema, table = self._names(job, before)
         _log.info("DDL job %d at %s, %d tables changed: %s", job.id, describe(binlog.commit_ts), len(changes), query)
+        special = special_indexes(before.info) if before is not None else ()
         moment = Moment(before.info if before is not None else None, job.table_info, physical_ms(job.start_ts or binlog.commit_ts), "")
-        return replace(ddl_of(job, query, schema, table), for_database=text, now=moment.sql)
+        return replace(ddl_of(job, query, schema, table), for_database=text, special=special, now=moment.sql)
 
     def _names(self, job: DdlJob, before: TableVersion | None) -> tuple[str, str]:
         """Return database and table that a done job is about."""

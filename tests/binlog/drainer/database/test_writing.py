@@ -186,6 +186,7 @@ def test_escapes_mean_what_they_mean_upstream(mariadb: MariaDb, query: str, comm
 @pytest.mark.slow
 def test_ddls_are_rewritten_for_mariadb(mariadb: MariaDb) -> None:
     mariadb.clear()
+    index = (("mv", "MULTI_VALUED_INDEX"),)
     made = outlet(mariadb)
     made.write(
         [
@@ -194,10 +195,12 @@ def test_ddls_are_rewritten_for_mariadb(mariadb: MariaDb) -> None:
                 "KEY mv ((CAST(j->'$.a' AS UNSIGNED ARRAY))))"),
             ddl(3, "ALTER TABLE `t` DROP CHECK `ck`"),
             transaction(4, RowChange(INSERT, None, image(1, -1))),
+            DdlBinlog(5, Ddl("d", "t", "ALTER TABLE `t` DROP INDEX `mv`, ADD COLUMN `c` TIME(6) DEFAULT '0:0:0.9'", False, special=index)),
+            ddl(6, "ALTER TABLE `t` MODIFY COLUMN `c` TIME"),
         ]
     )  # fmt: skip
     made.close()
-    assert mariadb.rows("SELECT id, v FROM d.t") == [(1, -1)]
+    assert mariadb.rows("SELECT id, v, CAST(c AS CHAR) FROM d.t") == [(1, -1, "00:00:01")]
 
 
 @pytest.mark.slow

@@ -29,6 +29,9 @@ KEEPING = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 
 _log = logging.getLogger(__name__)
 
+_ROUNDING = "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, '') /*M!100400 , 'TIME_ROUND_FRACTIONAL' */)"
+"""MariaDB, alone, has to be told to round fractions of a second as TiDB and MySQL do."""
+
 _DEFAULT_CHARSET = "SET SESSION character_set_server = utf8mb4, collation_server = utf8mb4_bin"
 """What TiDB gives a database without a charset. The real Drainer leaves it to the server: where that has latin1, text is lost."""
 
@@ -49,6 +52,7 @@ class Session:
     def prepare(self, connection: Connection) -> None:
         """Set a session up. Raises ServerFault."""
         connection.run("SET SESSION sql_mode = %s", self.sql_mode)
+        connection.run(_ROUNDING)
         for name, value in self.params:
             connection.run(f"SET SESSION {name} = {value}")
 
@@ -112,9 +116,9 @@ class Database:
         """Return when all rows that were begun are committed."""
         self._applier.finish()
 
-    def ddl(self, commit_ts: int, schema: str, query: str, hint: str = "", now: str = "") -> None:
+    def ddl(self, commit_ts: int, schema: str, query: str, hint: str = "", now: str = "", special: Iterable[tuple[str, str]] = ()) -> None:
         """Run a DDL. `schema`: the database to be in; empty: none. `now`: what CURRENT_TIMESTAMP stands for, as SQL; empty: the time of
-        `commit_ts`. One that was run before is taken as done."""
+        `commit_ts`. `special`: indexes of the table, see `dialect.rewritten`. One that was run before is taken as done."""
         now = now or f"{physical_ms(commit_ts) / 1000:.3f}"
 
         def run() -> None:
@@ -128,7 +132,7 @@ class Database:
             try:
                 if schema:
                     connection.run(f"USE {quote_name(schema)}")
-                _execute(connection, query)
+                _execute(connection, query, special)
             except ServerFault as fault:
                 if fault.code not in DONE_BEFORE:
                     raise
@@ -169,11 +173,11 @@ class Database:
         self._drop()
 
 
-def _execute(connection: Connection, query: str) -> None:
+def _execute(connection: Connection, query: str, special: Iterable[tuple[str, str]]) -> None:
     """Run a DDL as the database's dialect says it. Raises ServerFault, SinkError."""
     with contextlib.suppress(DdlSyntaxError):  # perhaps of a newer TiDB: then it is run as it is
         query = exact_ddl(query) if "\\" in query else query
-    other, told = dialect.rewritten(query, connection.server)
+    other, told = dialect.rewritten(query, connection.server, special)
     if told:
         _log.warning("a DDL is rewritten, %s: %s", ", ".join(told), query)
     if other:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.database_runs import FORCED, delivered, hurried, wrong
 from tests.support.servers.mariadb import MariaDb
+from tidemill.errors import SinkError
 from tidemill.sinks.mysql.session import DDL_SQL_MODE, LENIENT, STRICT
 
 FIRST = ("CREATE TABLE T1 (id INT PRIMARY KEY, v INT)", "INSERT INTO t1 VALUES (1, 1)")
@@ -99,6 +100,17 @@ def test_older_rows_have_the_time_that_they_have_upstream(db: MariaDb, tmp_path:
         sql.run(f"ALTER TABLE t ADD COLUMN c{number} {kind} NOT NULL DEFAULT CURRENT_TIMESTAMP({digits})")
     delivered(sql.write(tmp_path / "log"), db.uri + zone)
     assert not list(wrong(db, sql))
+
+
+@pytest.mark.slow
+def test_a_zone_that_the_server_lacks_is_an_error_with_its_cure_where_its_offset_is_not_enough(db: MariaDb, tmp_path: Path) -> None:
+    sql = SqlLog()
+    sql.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    sql.run(*(f"ALTER TABLE t ADD COLUMN c{month} TIMESTAMP DEFAULT '2020-0{month}-01 00:00:00'" for month in (1, 7)))
+    with pytest.raises(SinkError, match="does not know the time zone America/New_York") as caught:
+        delivered(sql.write(tmp_path / "log"), db.uri + "?time-zone=America/New_York")
+    assert "mysql_tzinfo_to_sql" in caught.value.hint
+    assert "time-zone=" in caught.value.hint
 
 
 @pytest.mark.slow

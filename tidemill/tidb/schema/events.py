@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidemill.tidb.ddltext import was_printed
 from tidemill.tidb.schema.tracking.statements import Statement
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
@@ -43,5 +44,5 @@ class DdlEvent:
 
     @property
     def source(self) -> Statement:
-        """What `query` was printed from; without that `query` itself, which TiDB printed unless it is the user's own text."""
-        return self.statement or Statement(self.query, self.raw_query, 0, "", "", was_printed=self.reprinted)
+        """What `query` was printed from; without that `query` itself."""
+        return self.statement or Statement(self.query, self.raw_query, 0, "", "", was_printed=was_printed(self.query))

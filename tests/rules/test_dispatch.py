@@ -129,3 +129,23 @@ def test_rules_that_do_not_fit_a_table_name_what_is_near() -> None:
         hashed_columns(DispatchRule(DispatchMode.COLUMNS, columns=("c22",)), info)
     with pytest.raises(ConfigError, match="no index 'uk'"):
         hashed_columns(DispatchRule(DispatchMode.INDEX_VALUE, index="uk"), info)
+
+
+@pytest.mark.parametrize(
+    ("first", "shadows"),
+    [
+        ("target-table = 'o2'", False),
+        ("target-schema = 'o2'\npartition = ''", False),
+        ("target-table = 'o2'\npartition = 'table'", True),
+        ("target-table = 'o2'\ndispatcher = 'default'", True),
+        ("target-table = 'o2'\ntopic = 'own'", True),
+        ("", True),
+    ],
+)
+def test_a_dispatcher_with_a_target_alone_leaves_topic_and_partition_to_others(first: str, shadows: bool) -> None:
+    toml = "[[sink.dispatchers]]\nmatcher = ['sales.orders']\n{}\n"
+    toml += "[[sink.dispatchers]]\nmatcher = ['sales.*']\ntopic = 'events'\npartition = 'ts'\n"
+    dispatcher = parse_config(toml.format(first)).dispatcher()
+    assert (dispatcher.named("sales", "orders").mode is DispatchMode.TS) is not shadows
+    assert (dispatcher.topic("sales", "orders", "rest") == "events") is not shadows
+    assert dispatcher.topic("sales", "people", "rest") == "events"

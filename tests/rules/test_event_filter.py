@@ -160,3 +160,16 @@ def test_a_listed_column_that_is_not_there_is_told_once(caplog: pytest.LogCaptur
 def test_case_counts_where_it_is_asked_to() -> None:
     found = filters("matcher = ['a.*']\nignore-update-only-columns = ['age']", more="case-sensitive = true")
     assert found.row_filter(version()) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "left_out"),
+    [("a1", "b1", True), ("a2", "c2", True), ("b3", "a3", False), ("A4", "a4", True)],
+)
+def test_a_rename_is_judged_by_the_old_name(old: str, new: str, left_out: bool) -> None:
+    rules = filters("matcher = ['x.a*']\nignore-event = ['all ddl']")
+    for kind in (Action.RENAME_TABLE, Action.RENAME_TABLES):
+        renamed = ddl(kind, name=f"x.{new}", pre_schema="x", pre_table=old)
+        assert rules.ignores_ddl(renamed) is left_out
+    exchanged = ddl(Action.EXCHANGE_PARTITION, name=f"x.{new}", pre_schema="x", pre_table=old)
+    assert rules.ignores_ddl(exchanged) is new.startswith("a"), "only of a RENAME is the other name one before it"

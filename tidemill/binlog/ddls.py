@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidemill.binlog.messages import SchemaState
+from tidemill.tidb.ddltext import EXACT, DdlSyntaxError, FoundNames, RoutedNames, canonical_ddl, was_printed
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.tracking.named import Known, catalogue_names
+from tidemill.tidb.schema.tracking.statements import Statement
 
 NOT_DELIVERED = frozenset(
     {
@@ -41,6 +44,12 @@ class Ddl:
     query: str
     names_database: bool
     """The statement itself creates the database, which so cannot be used before."""
+    for_database: str = ""
+    """The statement for a database, see `database_text`; empty: `query`."""
+    special: tuple[tuple[str, str], ...] = ()
+    """Indexes of the table that not every database has, see `sinks.mysql.dialect`."""
+    now: str = ""
+    """What CURRENT_TIMESTAMP stands for, as SQL; empty: the time of the binlog."""
 
 
 def has_no_effect(query: str, schema_state: int) -> bool:
@@ -61,3 +70,19 @@ def is_delivered(job: DdlJob) -> bool:
 def ddl_of(job: DdlJob, query: str, schema: str, table: str) -> Ddl:
     """Return the DDL of a job; `schema` and `table`: what the job is about once it is done."""
     return Ddl(schema, table, query, job.action is Action.CREATE_SCHEMA)
+
+
+def database_text(query: str, schema: str, before: Known) -> str:
+    """Return a statement with the names of the catalogue as it was before it, and so that every reader reads what TiDB read. `schema`: of
+    names without one. A statement that means the same as it is, or that cannot be parsed, stays."""
+    printed = was_printed(query)
+    names = catalogue_names(Statement(query, query, 0, "", "", was_printed=printed), (schema, ""), (), lambda: (before,))
+    if not names and not printed:
+        return query
+    found = FoundNames()
+    try:
+        canonical_ddl(query, names=found, printed=printed)
+        known = RoutedNames(schema, lambda *name: names.get(name, name), lambda name: names.get((name, ""), (name, ""))[0], found)
+        return canonical_ddl(query, names=known, dialect=EXACT, printed=printed)
+    except DdlSyntaxError:
+        return query

@@ -101,7 +101,10 @@ def _left_out(section: EventFilterSection) -> Iterator[tuple[str, str, str]]:
 
 def _dispatchers(config: ChangefeedConfig) -> Iterator[Explained]:
     for i, section in enumerate(config.sink.dispatchers):
-        about = f"their rows go to {_topic(section)}, {_partition(section)}{_target(section)}"
+        if section.dispatches:
+            about = f"their rows go to {_topic(section)}, {_partition(section)}{_target(section)}"
+        else:
+            about = _target(section).removeprefix("; ").removeprefix(", ")
         yield Explained(f"sink.dispatchers[{i}]", _written(section.matcher), "", FILE, about)
     yield Explained("sink.dispatchers, other tables", "", "", DEFAULT, "their rows go to the sink's topic, all of a table to one partition")
 

@@ -87,6 +87,7 @@ class ChangefeedConfig(ConfigSection):
             [
                 Route(self._matcher(d.matcher, f"sink.dispatchers[{i}].matcher"), d.rule(), TopicExpression(d.topic))
                 for i, d in enumerate(self.sink.dispatchers)
+                if d.dispatches
             ]
         )
 

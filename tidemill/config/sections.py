@@ -100,7 +100,10 @@ class DispatcherSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_name(cls, data: Any) -> Any:
-        return _one_spelling(data, "dispatcher", "partition", "the old name")
+        one = _one_spelling(data, "dispatcher", "partition", "the old name")
+        if not isinstance(one, dict):
+            return one
+        return {key: value for key, value in one.items() if value != "" or key not in ("dispatcher", "partition")}
 
     @property
     def mode(self) -> DispatchMode:
@@ -111,6 +114,12 @@ class DispatcherSection(Section):
         index = self.index if self.mode is DispatchMode.INDEX_VALUE else ""
         columns = tuple(self.columns) if self.mode is DispatchMode.COLUMNS else ()
         return DispatchRule(self.mode, index, columns)
+
+    @property
+    def dispatches(self) -> bool:
+        """Whether the section says to which topic or partition rows go. One with a target alone leaves that to the sections behind it."""
+        written = self.topic or "partition" in self.model_fields_set or self.index or self.columns
+        return bool(written) or not (self.target_schema or self.target_table)
 
     def unused(self) -> Iterator[str]:
         """Yield a text for each setting without effect."""

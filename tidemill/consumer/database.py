@@ -30,7 +30,8 @@ from tidemill.sinks.mysql.ddls.statement import execute
 from tidemill.sinks.mysql.driver import DDL_LIMIT_MS
 from tidemill.sinks.mysql.merge import Change
 from tidemill.sinks.mysql.statements import Limits, TableStatements, packets
-from tidemill.tidb.names import folded_table
+from tidemill.tidb.ddltext import EXACT, DdlSyntaxError, FoundNames, RoutedNames, canonical_ddl, was_printed
+from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
@@ -300,7 +301,11 @@ class DatabaseTables:
         if schema:
             self._connection.run(f"CREATE DATABASE IF NOT EXISTS {name(schema)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
         if ddl.query.strip():
-            event = Ddl(ddl.ts, 0, schema, ddl.query, physical_ms(ddl.ts) / 1000, self._zone_text)
+            try:
+                query = self._exact(ddl)
+            except DdlSyntaxError:  # perhaps of a newer TiDB: then it is run as it is
+                query = ddl.query
+            event = Ddl(ddl.ts, 0, schema, query, physical_ms(ddl.ts) / 1000, self._zone_text)
             try:
                 execute(self._connection, event, begun=begun)
             except SinkError as error:
@@ -310,6 +315,29 @@ class DatabaseTables:
                 raise SchemaError(error.message, hint=hint) from error
         self._connection.run(f"UPDATE {_DDLS} SET finished = 1 WHERE consumer = %s AND ddl = %s", self._consumer, digest)
         self._connection.commit()
+
+    def _exact(self, ddl: DdlMessage) -> str:
+        """Return the statement with names in the letters of the database, as every server reads it. Raises DdlSyntaxError, ServerFault."""
+        found, printed = FoundNames(), was_printed(ddl.query)
+        canonical_ddl(ddl.query, names=found, printed=printed)
+        written = {(schema or ddl.schema, table) for schema, table in found.tables} | {
+            (schema or ddl.schema, "") for schema in found.schemas
+        }
+        schemas, tables = ({folded(name[part]) for name in written} for part in (0, 1))
+        there = self._connection.rows(
+            "SELECT schema_name, '' FROM information_schema.schemata WHERE LOWER(schema_name) IN %s UNION ALL "
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE LOWER(table_schema) IN %s AND LOWER(table_name) IN %s",
+            tuple(schemas), tuple(schemas), tuple(tables),
+        )  # fmt: skip
+        known = {folded_table((str(schema), str(table))): (str(schema), str(table)) for schema, table in there}
+        known |= {folded_table((ddl.schema, ddl.table)): (ddl.schema, ddl.table)} if ddl.table else {}
+
+        def exact(schema: str, table: str) -> tuple[str, str]:
+            in_schema = known.get(folded_table((schema, "")), (schema, ""))[0], table
+            return known.get(folded_table((schema, table)), in_schema)
+
+        names = RoutedNames(ddl.schema, exact, lambda schema: exact(schema, "")[0], found)
+        return canonical_ddl(ddl.query, names=names, dialect=EXACT, printed=printed)
 
 
 DUPLICATE = 1062

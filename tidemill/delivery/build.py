@@ -11,6 +11,7 @@ from pathlib import Path
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.divided_ddls import divided
 from tidemill.delivery.inputs.log_source import LogSource
 from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
 from tidemill.delivery.inputs.table_pack import PackStore
@@ -69,7 +70,10 @@ class Delivery:
     def source(self, reader: LogReader, history: SchemaHistory, packs: PackStore) -> LogSource:
         """The change log, as the batches see it."""
         create_in = self.settings.zone if self.settings.sink.create_tables else None
-        return LogSource(reader, history, packs, self.router.ddl, self.router.rows, create_in)
+        router = self.router
+        return LogSource(
+            reader, history, packs, router.ddl, router.rows, create_in, lambda event, snapshot: divided(event, router, snapshot)
+        )
 
     def driver(
         self,

@@ -107,8 +107,11 @@ class EventRule:
     update_only_columns: tuple[str, ...] = ()
 
     def ignores_ddl(self, event: DdlEvent) -> bool:
-        """Return whether the DDL's kind is listed or its text matches."""
-        if not (self.matcher.matches(event.schema, event.table) if event.table else self.matcher.matches_schema(event.schema)):
+        """Return whether the DDL's kind is listed or its text matches. A RENAME is judged by the table's old name, as in TiCDC."""
+        schema, table = event.schema, event.table
+        if event.type in (Action.RENAME_TABLE, Action.RENAME_TABLES) and event.pre_table:
+            schema, table = event.pre_schema, event.pre_table
+        if not (self.matcher.matches(schema, table) if table else self.matcher.matches_schema(schema)):
             return False
         if ALL_DDL in self.words or DDL_WORDS.get(event.type) in self.words:
             return True

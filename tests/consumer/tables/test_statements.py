@@ -149,3 +149,15 @@ def test_partitions_that_no_message_tells_are_refused() -> None:
     assert made.partitioning is not None
     with pytest.raises(SchemaError, match="made by TiDB"):
         Locator(made.partitioning, [new_column("a", 3, flag=ColumnFlag.NOT_NULL)])
+
+
+@pytest.mark.parametrize(
+    "text", [r"ALTER TABLE `t` ADD COLUMN `c` ENUM('a\b','\','x''y')", r"alter table t add column c enum('a\\b','\\','x\'y')"]
+)
+def test_elements_have_their_backslashes_by_tidb_and_by_hand(text: str) -> None:
+    """TiDB prints them single, as TiCDC sends them; a user doubles them."""
+    [made] = effects(text, NOW)
+    assert isinstance(made, s.AlterTable)
+    [added] = made.changes
+    assert isinstance(added, s.AddColumn)
+    assert added.column.elems == ("a\\b", "\\", "x'y")

@@ -23,7 +23,8 @@ TIDB, MARIADB, MYSQL = Server("8.0.11-TiDB-v8.5.1"), Server("10.11.6-MariaDB"), 
 
 def test_every_session_is_set_up_alike() -> None:
     common = [
-        "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'",
+        "SET SESSION sql_mode = CONCAT('STRICT_TRANS_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO' "
+        "/*M!100400 , ',TIME_ROUND_FRACTIONAL' */)",
         "SET SESSION time_zone = '+00:00'",
         "SET SESSION foreign_key_checks = 0",
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",

@@ -86,3 +86,17 @@ def test_a_qualifier_that_may_mean_two_things_is_refused() -> None:
 def test_names_stay_without_routes() -> None:
     sql = "create view v as select t.a from t, o.u as z"
     assert canonical_ddl(sql, names=FoundNames()) == canonical_ddl(sql)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("select Z.a from o.u z", "SELECT `z`.`a` FROM `o`.`u` AS `z`"),
+        ("select U.a from o.u", "SELECT `u`.`a` FROM `o`.`u`"),
+        ("with C as (select 1 x) select c.x from c", "WITH `C` AS (SELECT 1 AS `x`) SELECT `C`.`x` FROM `C`"),
+        ("select Q.a from (select 1 a) q", "SELECT `q`.`a` FROM (SELECT 1 AS `a`) AS `q`"),
+    ],
+)
+def test_a_qualifier_has_the_letters_of_what_it_names(query: str, expected: str) -> None:
+    """TiDB takes it in any; MariaDB tells the letters of tables and aliases apart."""
+    assert routed(f"create view o.v as {query}") == VIEW.replace("`x`.`v_r`", "`o`.`v`") + expected

@@ -40,11 +40,16 @@ def test_statements_that_tidb_accepts() -> None:
     assert len(refused) <= 1, refused
 
 
+_TAKEN_SINCE = re.compile(r"\bvector index\b|\) where\b", re.IGNORECASE)
+"""What TiDB took up after the vectors were made: other vector indexes, partial indexes."""
+
+
 def test_statements_that_tidb_refuses_fail_on_purpose() -> None:
     """They are refused here too, but for checks of meaning; nothing but DdlSyntaxError comes out."""
     refused = [row for row in vectors() if "error" in row]
     assert len(refused) == 1436
-    assert sum(printed(row) is not None for row in refused) <= 43
+    taken = [row["sql"] for row in refused if printed(row) is not None]
+    assert sum(_TAKEN_SINCE.search(sql) is None for sql in taken) <= 38
 
 
 def test_recorded_events() -> None:

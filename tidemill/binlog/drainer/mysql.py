@@ -82,7 +82,8 @@ class MysqlOutlet:
                 continue
             self._apply(rows)
             rows = []
-            self._ddl(entry.commit_ts, "" if entry.ddl.names_database else entry.ddl.schema, entry.ddl.query)
+            ddl = entry.ddl
+            self._ddl(entry.commit_ts, "" if ddl.names_database else ddl.schema, ddl.for_database or ddl.query, ddl.now, ddl.special)
         self._apply(rows)
 
     def write_rows(self, rows: Rows) -> None:
@@ -142,8 +143,8 @@ class MysqlOutlet:
             self.database.retrying(f"the table {_MARKS}", self._make_marks)
             self._marked = True
 
-    def _ddl(self, commit_ts: int, schema: str, query: str) -> None:
-        self.database.ddl(commit_ts, schema, query, f", which ignore-txn-commit-ts = [{commit_ts}] leaves out")
+    def _ddl(self, commit_ts: int, schema: str, query: str, now: str = "", special: tuple[tuple[str, str], ...] = ()) -> None:
+        self.database.ddl(commit_ts, schema, query, f", which ignore-txn-commit-ts = [{commit_ts}] leaves out", now, special)
         self._writers.forget()
         self._encoding.forget()
 

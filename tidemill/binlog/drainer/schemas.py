@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
-from tidemill.binlog.ddls import Ddl, ddl_of, has_no_effect, is_delivered, took_effect
+from tidemill.binlog.ddls import Ddl, database_text, ddl_of, has_no_effect, is_delivered, took_effect
 from tidemill.binlog.drainer.rows.early import early_job
 from tidemill.binlog.messages import Binlog, BinlogType
 from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.read.snapshot import Snapshot
 from tidemill.errors import SchemaError, StartTsBeforeGc
+from tidemill.sinks.mysql.dialect import special_indexes
+from tidemill.sinks.mysql.moment import Moment
 from tidemill.tidb import keys
 from tidemill.tidb.ddltext import DdlSyntaxError
 from tidemill.tidb.schema.codes import Action, SchemaState
@@ -24,7 +27,7 @@ from tidemill.tidb.schema.tracking.effects import effects
 from tidemill.tidb.schema.tracking.history import read_catalog
 from tidemill.tidb.schema.tracking.statements import written
 from tidemill.tidb.schema.tracking.versions import TableVersion
-from tidemill.tso import describe
+from tidemill.tso import describe, physical_ms
 
 JOB_RETRY_S = 1.0
 """Seconds between two looks for a job: TiDB files it a moment after its binlog."""
@@ -159,6 +162,7 @@ class Schemas:
             _log.info("DDL job %d was delivered before its binlog at %s: %s", job.id, describe(binlog.commit_ts), query)
             return None
         self.changes += 1
+        text = database_text(query, job.schema_name, self._catalog)
         know_database(self._catalog, job)
         changes = self._catalog.apply(edits_of(job, self._catalog), binlog.commit_ts)
         self._catalog.schema_version = max(self._catalog.schema_version, job.schema_version)
@@ -168,7 +172,9 @@ class Schemas:
             return None
         schema, table = self._names(job, before)
         _log.info("DDL job %d at %s, %d tables changed: %s", job.id, describe(binlog.commit_ts), len(changes), query)
-        return ddl_of(job, query, schema, table)
+        special = special_indexes(before.info) if before is not None else ()
+        moment = Moment(before.info if before is not None else None, job.table_info, physical_ms(job.start_ts or binlog.commit_ts), "")
+        return replace(ddl_of(job, query, schema, table), for_database=text, special=special, now=moment.sql)
 
     def _names(self, job: DdlJob, before: TableVersion | None) -> tuple[str, str]:
         """Return database and table that a done job is about."""

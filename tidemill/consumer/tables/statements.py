@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tidemill.consumer.tables.definitions import Definitions
 from tidemill.rules.partitions import Definition, Method, Partitioning
-from tidemill.tidb.ddltext import DdlSyntaxError, canonical_ddl
+from tidemill.tidb.ddltext import DdlSyntaxError, exact_ddl
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.sql.lexer import Kind
 
@@ -153,7 +153,7 @@ Effect = DropSchema | CreateTable | CreateLike | DropTable | TruncateTable | Rec
 def effects(query: str, now: datetime) -> tuple[Effect, ...]:
     """Return the effects of a statement in order, none if it does not concern rows. Raises DdlSyntaxError."""
     with contextlib.suppress(DdlSyntaxError):  # perhaps of a newer TiDB: the parts that matter may still be readable
-        query = canonical_ddl(query)
+        query = exact_ddl(query)
     return _Statement(query, now).read()
 
 

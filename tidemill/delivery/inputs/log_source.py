@@ -30,7 +30,7 @@ from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import layout as f
 from tidemill.sinks.mysql.sync.moments import next_sync_point
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory, SchemaSnapshot, TableVersion
 from tidemill.tidb.types.jsonstyle import JsonStyle, style_of
 
 COUNTED_FILES = 64
@@ -113,9 +113,11 @@ class LogSource:
         wants: Callable[[DdlEvent], bool],
         wants_rows: Callable[[TableVersion], bool] = lambda version: False,
         create_in: tzinfo | None = None,
+        divide: Callable[[DdlEvent, Callable[[int], SchemaSnapshot]], Sequence[DdlEvent]] = lambda event, snapshot: (event,),
     ) -> None:
-        """`create_in`: tables are created downstream ahead of their initial rows, with TIMESTAMP defaults in that zone."""
-        self._create_in = create_in
+        """`create_in`: tables are created downstream ahead of their initial rows, with TIMESTAMP defaults in that zone. `divide`: see
+        `divided_ddls`."""
+        self._create_in, self._divide = create_in, divide
         self._reader, self._history, self._packs, self._wants = reader, history, packs, wants
         self._captured = CoverageCheck(reader.identity_now, wants_rows, lambda: imports.noted(reader.storage))
         self._inputs: tuple[int, int, Ranges, list[PartitionInput]] = _NOTHING
@@ -169,7 +171,8 @@ class LogSource:
 
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         events = self._history.ddl_events(from_ts, to_ts)
-        return [event for event in (*events, *self._creating(to_ts)) if self._wants(event)]
+        wanted = [event for event in (*events, *self._creating(to_ts)) if self._wants(event)]
+        return [part for event in wanted for part in self._divide(event, self._history.snapshot)]
 
     def _creating(self, to_ts: int) -> list[DdlEvent]:
         """What creates the tables whose rows stand just above `to_ts`."""

@@ -12,7 +12,7 @@ from tidemill.config.file import ChangefeedConfig
 from tidemill.config.lake import LakeMode
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
-from tidemill.delivery.inputs.routed_names import routed_ddl, routed_version
+from tidemill.delivery.inputs.routed_names import database_ddl, routed_ddl, routed_version
 from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, Target
 from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.errors import ConfigError
@@ -25,6 +25,7 @@ from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.selectors import ColumnSelectors, without
 from tidemill.rules.skip import SkipRow
 from tidemill.rules.table_filter import TableFilter
+from tidemill.rules.table_routes import TableRoutes
 from tidemill.sinks.lake.control import LakeControl
 from tidemill.sinks.mysql.control import MysqlControl
 from tidemill.sinks.storage.control import StorageControl
@@ -88,6 +89,16 @@ class TableRouter:
         self._topic = settings.sink.topic
         self._told: set[tuple[int, int]] = set()
 
+    @property
+    def routes(self) -> TableRoutes:
+        """The other names of tables downstream."""
+        return self._routes
+
+    @property
+    def into_database(self) -> bool:
+        """Whether DDLs are run in a database."""
+        return self._database is not None
+
     def table(self, version: TableVersion) -> PackedTable | None:
         """A table whose rows are delivered, else None. Settings that do not fit it are its fault, see `PackedTable`."""
         if not self.rows(version):
@@ -100,7 +111,7 @@ class TableRouter:
 
     def _tell_left_out(self, version: TableVersion) -> None:
         """Log once that a table is wanted and cannot be replicated: nothing is left out in silence."""
-        wanted = self._passes(version.schema, version.table) and version.info.has_rows
+        wanted = self.passes(version.schema, version.table) and version.info.has_rows
         if wanted and (version.table_id, LEFT_OUT) not in self._told:
             self._told.add((version.table_id, LEFT_OUT))
             log.warning(
@@ -152,7 +163,7 @@ class TableRouter:
 
     def rows(self, version: TableVersion) -> bool:
         """Whether rows of a table are delivered."""
-        return self._passes(version.schema, version.table) and self._eligible(version.info) and version.info.has_rows
+        return self.passes(version.schema, version.table) and self._eligible(version.info) and version.info.has_rows
 
     def topic(self, event: DdlEvent) -> str:
         """The topic of a DDL: that of its table, by the name before the DDL if there was one; the sink's topic for a DDL of a schema."""
@@ -163,6 +174,8 @@ class TableRouter:
 
     def routed(self, event: DdlEvent) -> DdlEvent:
         """A DDL under the names that it has downstream. Raises TableRoutingFailed."""
+        if self._database is not None:
+            return database_ddl(event, self._routes)
         found = routed_ddl(event, self._routes) if self._routes else event
         if not self._lake:
             return found
@@ -189,9 +202,9 @@ class TableRouter:
 
     def _concerns(self, event: DdlEvent) -> bool:
         if not event.table:
-            return not is_system_schema(event.schema) and self._filter.matches_schema(event.schema)
+            return self.passes_schema(event.schema)
         names = [(event.schema, event.table), *([(event.pre_schema, event.pre_table)] if event.pre_table else [])]
-        if not any(self._passes(*name) for name in names):
+        if not any(self.passes(*name) for name in names):
             return False
         versions = [v for v in (event.before, event.after) if v is not None]
         if self._database is not None:  # a table may get its key later, and has to be there then
@@ -214,15 +227,26 @@ class TableRouter:
 
     def _crossing_exchange(self, event: DdlEvent) -> str:
         """EXCHANGE PARTITION moves rows between a partition and a plain table without a change event for any row."""
-        inside = self._passes(event.schema, event.table)
-        if inside == self._passes(event.pre_schema, event.pre_table):
+        inside = self.passes(event.schema, event.table)
+        if inside == self.passes(event.pre_schema, event.pre_table):
             return ""
         whole, plain = f"{event.schema}.{event.table}", f"{event.pre_schema}.{event.pre_table}"
         shown, hidden = (whole, plain) if inside else (plain, whole)
         return f"{shown} exchanged rows with {hidden}, which is not delivered; load what {shown} holds at {event.ts} by other means"
 
-    def _passes(self, schema: str, table: str) -> bool:
+    def passes(self, schema: str, table: str) -> bool:
+        """Whether the rules let a table in."""
         return not is_system_schema(schema) and self._filter.matches(schema, table)
+
+    def passes_schema(self, schema: str) -> bool:
+        """Whether DDLs of a schema itself are delivered."""
+        return not is_system_schema(schema) and self._filter.matches_schema(schema)
+
+    def delivers(self, version: TableVersion) -> bool:
+        """Whether DDLs of a table are delivered: for a database also before it has a key."""
+        if not self.passes(version.schema, version.table) or version.info.is_sequence:
+            return False
+        return self._database is not None or self._eligible(version.info)
 
     def _eligible(self, info: TableInfo) -> bool:
         """TiCDC's rule: a usable key, or forced; views always, sequences never. Temporary tables count, though they have no rows."""

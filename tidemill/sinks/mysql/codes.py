@@ -118,6 +118,8 @@ RAN_BEFORE = frozenset(
 )
 """Further ones, which count only if the DDL may have run: it was begun, and nothing says that it was done."""
 
+UNKNOWN_ZONE = 1298
+
 HINTS: dict[int, str] = {
     1044: "The user needs rights on the database, and on tidb_cdc, where Tidemill keeps its books.",
     1045: "User or password are wrong.",
@@ -129,7 +131,7 @@ HINTS: dict[int, str] = {
     1153: "Raise max_allowed_packet of the server above the size of the largest row.",
     8004: "Raise txn-total-size-limit of TiDB, or let the transactions downstream be smaller: max-txn-row, transaction-atomicity=none.",
     8025: "Raise txn-entry-size-limit of TiDB above the size of the largest row.",
-    1298: "The server does not know this time zone: load its time zone tables, or give time-zone=+08:00.",
+    UNKNOWN_ZONE: "Load the time zone tables of the server (mysql_tzinfo_to_sql), or give an offset: time-zone=+08:00.",
     1364: "The table downstream has a column that rows upstream lack, and it has no default.",
     1406: "The column downstream is narrower than upstream.",
 }

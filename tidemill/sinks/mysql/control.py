@@ -8,23 +8,25 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from tidemill.protocols.common.messages import KeyValue
-from tidemill.protocols.sql.literals import name
-from tidemill.tidb.schema.codes import Action, MySQLType
+from tidemill.sinks.mysql.dialect import special_indexes
+from tidemill.sinks.mysql.moment import Moment, offset_text
+from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.show import create_table
 from tidemill.tso import physical_ms
 
 _WITHOUT_SCHEMA = frozenset({Action.CREATE_SCHEMA, Action.DROP_SCHEMA})
-_NOW = "CURRENT_TIMESTAMP"
-_NAME = "`(?:[^`]|``)+`"
-_LIKE = re.compile(rf"CREATE TABLE (?:IF NOT EXISTS )?{_NAME}\.{_NAME} LIKE {_NAME}")
-"""A table like one of the session's database, which is not known."""
-_EXCHANGE = re.compile(rf"^(ALTER TABLE {_NAME}\.{_NAME} EXCHANGE PARTITION {_NAME} WITH TABLE )({_NAME})(?!\.)")
+_NAME = "(?:`(?:[^`]|``)+`\\.)?`(?:[^`]|``)+`"
+_LIKE = re.compile(rf"CREATE TABLE (IF NOT EXISTS )?{_NAME} LIKE {_NAME}")
 
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
-    """A DDL to run. `schema`: the database to be in; empty: none. `now`: what CURRENT_TIMESTAMP stands for, in seconds since 1970."""
+    """A DDL to run. `schema`: the database to be in; empty: none. `now`: what CURRENT_TIMESTAMP stands for, in seconds since 1970.
+
+    `offset`: what may stand for `zone` where the server does not know its name; empty: nothing may. `special`: see
+    `dialect.special_indexes`; those of the table before and after the DDL.
+    """
 
     ts: int
     table_id: int
@@ -34,35 +36,36 @@ class Ddl:
     zone: str
     tables: tuple[str, ...] = ()  # that it is about: schema.table, or schema.* for a DDL of a database
     beside: bool = False  # rows need not wait for it
+    offset: str = ""
+    special: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, event: DdlEvent, zone: str) -> Ddl:
-        """Return what is to be run for an event."""
+        """Return what is to be run for an event, whose text is one for databases, see `delivery.inputs.routed_names`."""
         schema = "" if event.type in _WITHOUT_SCHEMA else event.schema
         beside = event.type == Action.ADD_INDEX
-        query = _query_of(event)
-        if event.after is not None and event.type == Action.CREATE_TABLE and _LIKE.fullmatch(query):
-            query, zone = create_table(event.schema, event.after.info, UTC), "+00:00"
-        return cls(event.ts, event.table_id, schema, query, time_of(event), zone, _tables_of(event), beside)
+        query = event.query
+        # The table that it is to be like may have another definition downstream, or not be there.
+        if event.after is not None and event.type == Action.CREATE_TABLE and (like := _LIKE.fullmatch(query)):
+            query, zone = create_table(event.schema, event.after.info, UTC, if_not_exists=bool(like[1])), "+00:00"
+        versions = [version for version in (event.before, event.after) if version is not None]
+        special = tuple(dict.fromkeys(found for version in versions for found in special_indexes(version.info)))
+        before, after = (version.info if version is not None else None for version in (event.before, event.after))
+        moment = Moment(before, after, physical_ms(event.start_ts or event.ts), zone)
+        return cls(
+            event.ts, event.table_id, schema, query, moment.now, zone, _tables_of(event), beside, offset=moment.offset, special=special
+        )
 
     @classmethod
     def parse(cls, text: bytes) -> Ddl:
         """Return the DDL that a message holds."""
         found = json.loads(text)
-        return cls(**{**found, "tables": tuple(found["tables"])})
+        special = tuple((name, part) for name, part in found.get("special", ()))
+        return cls(**{**found, "tables": tuple(found["tables"]), "special": special})
 
     def text(self) -> str:
         """Return the message."""
         return json.dumps(asdict(self))
-
-
-def _query_of(event: DdlEvent) -> str:
-    """Return the statement. A table may be renamed into another database; names without one were of the session's, which is not known."""
-    if event.type == Action.RENAME_TABLE and event.pre_schema and event.pre_table:
-        return f"RENAME TABLE {name(event.pre_schema)}.{name(event.pre_table)} TO {name(event.schema)}.{name(event.table)}"
-    if event.type == Action.EXCHANGE_PARTITION and event.other is not None:
-        return _EXCHANGE.sub(lambda found: f"{found[1]}{name(event.other.schema)}.{found[2]}" if event.other else found[0], event.query)
-    return event.query
 
 
 def _tables_of(event: DdlEvent) -> tuple[str, ...]:
@@ -70,20 +73,6 @@ def _tables_of(event: DdlEvent) -> tuple[str, ...]:
     versions = [(v.schema, v.table) for v in (event.before, event.after, event.other) if v is not None]
     names = [(event.schema, event.table), (event.pre_schema, event.pre_table), *versions]
     return tuple(sorted({f"{schema}.{table or '*'}".lower() for schema, table in names if schema}))
-
-
-def time_of(event: DdlEvent) -> float:
-    """Return the time that rows have in a column that the DDL adds with DEFAULT CURRENT_TIMESTAMP: what upstream gave them."""
-    known = {column.id for column in event.before.info.columns} if event.before is not None else set()
-    for column in event.after.info.public_columns if event.after is not None and known else ():
-        if column.id in known or column.tp != MySQLType.TIMESTAMP or not str(column.default).upper().startswith(_NOW):
-            continue
-        if isinstance(column.origin_default, str):
-            try:
-                return datetime.fromisoformat(column.origin_default).replace(tzinfo=UTC).timestamp()
-            except ValueError:
-                break
-    return physical_ms(event.start_ts or event.ts) / 1000
 
 
 def zone_text(zone: tzinfo, given: str) -> str:
@@ -94,10 +83,8 @@ def zone_text(zone: tzinfo, given: str) -> str:
     if given:
         return given.strip("'\"")
     offsets = {zone.utcoffset(datetime(2026, month, 1)) for month in range(1, 13)}
-    minutes = int((offsets.pop() or timedelta()).total_seconds()) // 60
-    if offsets:
-        return str(zone)
-    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
+    offset = offsets.pop() or timedelta()
+    return str(zone) if offsets else offset_text(offset)
 
 
 class MysqlControl:

@@ -1,19 +1,21 @@
 """TiDB's DDLs as MySQL and MariaDB take them. Pure.
 
 What only TiDB has stands in its special comments, which others do not read: AUTO_RANDOM, CLUSTERED, SHARD_ROW_ID_BITS, PRE_SPLIT_REGIONS,
-AUTO_ID_CACHE, TTL, placement, global indexes. The rest is in `RULES`. What no rule changes is sent as it is.
+AUTO_ID_CACHE, TTL, placement, AFFINITY. The rest is in `RULES`, by the part of the grammar. A statement is parsed and printed again with
+them, so that no word in a name, a comment or a value counts.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from tidemill.errors import SinkError, redact
 from tidemill.sinks.mysql.session import Server
-
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`|\"(?:[^\"\\]|\\.|\"\")*\"|/\*.*?\*/|[A-Za-z0-9_$]+|\s+|.", re.S)
+from tidemill.tidb.ddltext import DdlSyntaxError, ExactDialect, Part, canonical_ddl
+from tidemill.tidb.schema.model import TableInfo
 
 
 class For(enum.Flag):
@@ -26,95 +28,143 @@ class For(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Words of a statement and what stands for them; `about` is what the docs say and what is logged. Words are upper case."""
+    """What stands for a part of a statement: a text, empty where it is left out, or what a function makes of TiDB's text, None where that
+    may stay. `cure`: no statement with it can be run, and what to do about it. `about`: why. `shown`: the docs' word for `instead`."""
 
     servers: For
-    words: tuple[str, ...]
-    instead: str
-    about: str
+    part: Part
+    instead: str | Callable[[str], str | None] = ""
+    about: str = ""
+    shown: str = ""
+    cure: str = ""
 
+
+_COLLATIONS = {
+    "utf8mb4_0900_ai_ci": "utf8mb4_uca1400_ai_ci",
+    "utf8mb4_0900_bin": "utf8mb4_nopad_bin",
+    "gb18030_bin": "utf8mb4_bin",
+    "gb18030_chinese_ci": "utf8mb4_unicode_ci",
+}
+_INNODB = re.compile(r"ENGINE = '?innodb'?", re.I)
+_NO_EXPRESSIONS = "MariaDB has no indexes of expressions"
+_ONLY_TIDB = "it concerns TiDB's own storage or statistics"
 
 RULES = (
-    Rule(For.MARIADB, ("NOT", "ENFORCED"), "", "MariaDB has no CHECK that is not enforced; Tidemill's sessions do not check"),
-    Rule(For.MARIADB, ("ENFORCED",), "", "every CHECK is enforced in MariaDB"),
-    Rule(For.MARIADB, ("INVISIBLE",), "IGNORED", "an invisible index"),
-    Rule(For.MARIADB, ("VISIBLE",), "NOT IGNORED", "a visible index"),
-    Rule(For.MARIADB, ("UTF8MB4_0900_AI_CI",), "utf8mb4_uca1400_ai_ci", "a collation that MariaDB does not have"),
-    Rule(For.MARIADB, ("UTF8MB4_0900_BIN",), "utf8mb4_nopad_bin", "a collation that MariaDB does not have"),
-    Rule(For.BOTH, ("VECTOR",), "LONGTEXT", "a vector is kept as its text"),
-)
-
-_LEFT_OUT = (
-    (For.BOTH, re.compile(r"ALTER (TABLE|DATABASE) .* SET TIFLASH REPLICA ", re.S | re.I), "TiFlash replicas are TiDB's own"),
-    (For.BOTH, re.compile(r"CREATE GLOBAL TEMPORARY TABLE ", re.I), "the rows of a temporary table are each session's own"),
-    (For.BOTH, re.compile(r"CREATE VECTOR INDEX ", re.I), "a vector is kept as its text, without an index"),
-    (For.MARIADB, re.compile(r"CREATE (UNIQUE )?INDEX .*\(\(", re.S | re.I), "MariaDB has no indexes of expressions"),
-    (
-        For.MARIADB,
-        re.compile(
-            r"ALTER TABLE \S+ ADD (INDEX|KEY) *\S*? *\(\((?!.*, *(ADD|DROP|MODIFY|CHANGE|RENAME|ALTER) ).*\)\)\s*;?\s*$", re.S | re.I
-        ),
-        "MariaDB has no indexes of expressions",
+    Rule(For.MARIADB, Part.DROP_CHECK, "DROP CONSTRAINT", "MariaDB's word for it"),
+    Rule(For.MARIADB, Part.ALTER_CHECK, about="every CHECK is enforced in MariaDB; Tidemill's sessions do not check"),
+    Rule(For.MARIADB, Part.NOT_ENFORCED, about="MariaDB has no CHECK that is not enforced; Tidemill's sessions do not check"),
+    Rule(For.MARIADB, Part.ENFORCED, about="every CHECK is enforced in MariaDB; Tidemill's sessions do not check"),
+    Rule(For.MARIADB, Part.COLUMN_REFERENCES, about="TiDB makes no foreign key of it, MariaDB would"),
+    Rule(For.MARIADB, Part.GENERATED_NOT_NULL, about="a generated column of MariaDB cannot be NOT NULL"),
+    Rule(For.MARIADB, Part.COLUMN_FORMAT, about="MariaDB does not have it, TiDB ignores it"),
+    Rule(For.MARIADB, Part.INVISIBLE, "IGNORED", "an invisible index"),
+    Rule(For.MARIADB, Part.VISIBLE, "NOT IGNORED", "a visible index"),
+    Rule(
+        For.MARIADB, Part.COLLATION, lambda text: _COLLATIONS.get(text.lower()), "a collation that MariaDB does not have",
+        "`utf8mb4_uca1400_ai_ci` for `utf8mb4_0900_ai_ci`, `utf8mb4_nopad_bin` for `utf8mb4_0900_bin`",
     ),
-)
-"""Statements that are left out, and why."""
+    Rule(
+        For.MARIADB, Part.CHARSET, lambda text: "UTF8MB4" if text.upper() == "GB18030" else None,
+        "a character set that MariaDB does not have", "`utf8mb4` for `gb18030`",
+    ),
+    Rule(For.BOTH, Part.VECTOR_TYPE, "LONGTEXT", "a vector is kept as its text"),
+    Rule(For.BOTH, Part.COLUMNAR_INDEX, about="a vector is kept as its text, and there are no columnar replicas"),
+    Rule(For.MARIADB, Part.EXPRESSION_INDEX, about=_NO_EXPRESSIONS),
+    Rule(For.MARIADB, Part.MULTI_VALUED_INDEX, about=_NO_EXPRESSIONS),
+    Rule(For.BOTH, Part.UNIQUE_PARTIAL_INDEX, "", "only a part of the rows is unique", "not unique"),
+    Rule(For.BOTH, Part.INDEX_CONDITION, about="the index holds all rows"),
+    Rule(For.BOTH, Part.MISSING_INDEX, about="the index was left out when it was made"),
+    Rule(For.MARIADB, Part.WITH_PARSER, about="MariaDB has no full-text parsers of this kind"),
+    Rule(For.BOTH, Part.GLOBAL_KEY, about="there are no global indexes"),
+    Rule(For.BOTH, Part.UPDATE_INDEXES, about="there are no global indexes"),
+    Rule(For.MYSQL, Part.IF_EXISTS, about="MySQL does not have it here"),
+    Rule(For.BOTH, Part.ALGORITHM, about="whether the server can do it so is another matter than whether TiDB could"),
+    Rule(For.MARIADB, Part.WITHOUT_VALIDATION, about="MariaDB looks at the rows"),
+    Rule(For.BOTH, Part.TIFLASH_REPLICA, about="TiFlash replicas are TiDB's own"),
+    Rule(For.BOTH, Part.TIDB_SPEC, about=_ONLY_TIDB),
+    Rule(For.BOTH, Part.TIDB_OPTION, about=_ONLY_TIDB),
+    Rule(For.MARIADB, Part.MYSQL_OPTION, about="MariaDB does not have it, TiDB ignores it"),
+    Rule(
+        For.BOTH, Part.ENGINE, lambda text: None if _INNODB.fullmatch(text) else "ENGINE = InnoDB",
+        "every table of TiDB has transactions", "`ENGINE = InnoDB`",
+    ),
+    Rule(For.BOTH, Part.DIRECTORY, about="TiDB ignores it, the server would write there"),
+    Rule(For.BOTH, Part.GLOBAL_TEMPORARY, about="the rows of a temporary table are each session's own"),
+    Rule(For.MARIADB, Part.VALUES_ROW, "", "MariaDB writes rows without ROW", "`(…)`"),
+    Rule(For.MARIADB, Part.TABLE_QUERY, "SELECT * FROM", "MariaDB's words for it"),
+    Rule(
+        For.BOTH, Part.INTERVAL_PARTITIONS,
+        about="the partitions that TiDB makes or drops are not in the statement",
+        cure="Make the partitions by hand as they are upstream (SHOW CREATE TABLE there)",
+    ),
+    Rule(
+        For.BOTH, Part.RECOVER,
+        about="it brings back rows of which there are no changes",
+        cure="Make the table as it is upstream and load its rows: `tidemill resync` where a server has create-tables = true, else a copy",
+    ),
+)  # fmt: skip
+"""A row for each part that a server does not have as TiDB has it. docs/sinks/mysql.md shows the same table."""
+
+_BY_SERVER: Mapping[For, Mapping[Part, Rule]] = {
+    server: {rule.part: rule for rule in RULES if server in rule.servers} for server in (For.MYSQL, For.MARIADB)
+}
 
 
-def rewritten(query: str, server: Server) -> tuple[str, list[str]]:
-    """Return a statement as a server takes it, empty for one that it has no use for, and what was changed."""
+def rewritten(query: str, server: Server, special: Iterable[tuple[str, str]] = ()) -> tuple[str, list[str]]:
+    """Return a statement as a server takes it, empty for one that it has no use for, and why it was changed.
+
+    `special`: indexes of the table, see `special_indexes`. A statement that cannot be parsed stays as it is. Raises SinkError for one that
+    the server cannot run in any words.
+    """
     if server.is_tidb:
         return query, []
-    mine = For.MARIADB if server.is_mariadb else For.MYSQL
-    for servers, pattern, about in _LEFT_OUT:
-        if mine in servers and pattern.match(query):
-            return "", [about]
-    tokens = _TOKEN.findall(query)
-    out: list[str] = []
-    told: dict[str, None] = {}
-    at = 0
-    while at < len(tokens):
-        rule, end = _rule_at(tokens, at, mine)
+    dialect = _ServerDialect(query, server, special)
+    try:
+        text = canonical_ddl(query, dialect=dialect)
+    except DdlSyntaxError:
+        return query, []
+    return (text, list(dialect.changes)) if dialect.changes else (query, [])
+
+
+class _ServerDialect(ExactDialect):
+    """The rules of one server, for one statement."""
+
+    def __init__(self, query: str, server: Server, special: Iterable[tuple[str, str]]) -> None:
+        self._query = query
+        self._name = "MariaDB" if server.is_mariadb else "MySQL"
+        self._rules = _BY_SERVER[For.MARIADB if server.is_mariadb else For.MYSQL]
+        self._missing = {name for name, part in special if (rule := self._rules.get(Part[part])) is not None and rule.instead == ""}
+        self.changes: dict[str, None] = {}
+
+    def part(self, part: Part, text: str) -> str:
+        """See Dialect. Raises SinkError."""
+        rule = self._rules.get(part)
         if rule is None:
-            out.append(tokens[at])
-            at += 1
-            continue
-        told[rule.about] = None
-        out.append(rule.instead)
-        at = end
-        if rule.words == ("VECTOR",):
-            at = _after_length(tokens, at)
-    return "".join(out), list(told)
+            return text
+        if rule.cure:
+            raise SinkError(
+                f"{self._name} cannot run {part.value}: {rule.about}: {redact(self._query)}",
+                hint=f"{rule.cure}. Then leave the statement out: an event filter (ignore-sql) of a changefeed, ignore-txn-commit-ts of a "
+                "Drainer.",
+            )
+        instead = rule.instead if isinstance(rule.instead, str) else rule.instead(text)
+        if instead is None or instead == text:
+            return text
+        self.changes[rule.about] = None
+        return instead
+
+    def index(self, name: str) -> bool:
+        return name.lower() not in self._missing
 
 
-def _rule_at(tokens: list[str], at: int, mine: For) -> tuple[Rule | None, int]:
-    for rule in RULES:
-        if mine not in rule.servers:
-            continue
-        end = _matched(tokens, at, rule.words)
-        if end and not (rule.words == ("VECTOR",) and _is_index(tokens, end)):
-            return rule, end
-    return None, at
-
-
-def _matched(tokens: list[str], at: int, words: tuple[str, ...]) -> int:
-    """Return the end of the words that stand at a place, 0 if others do."""
-    for number, word in enumerate(words):
-        while number and at < len(tokens) and tokens[at].isspace():
-            at += 1
-        if at >= len(tokens) or tokens[at].upper() != word:
-            return 0
-        at += 1
-    return at
-
-
-def _words_from(tokens: list[str], at: int) -> Iterator[str]:
-    return (token for token in tokens[at:] if not token.isspace())
-
-
-def _is_index(tokens: list[str], at: int) -> bool:
-    return next(_words_from(tokens, at), "").upper() in ("INDEX", "KEY")
-
-
-def _after_length(tokens: list[str], at: int) -> int:
-    """Return the place behind `(n)`, if that comes next."""
-    return at + 3 if tokens[at : at + 1] == ["("] and tokens[at + 2 : at + 3] == [")"] else at
+def special_indexes(info: TableInfo) -> tuple[tuple[str, str], ...]:
+    """Return the indexes of a table that not every server has: the name in lower case, and the name of the Part."""
+    found = []
+    for index in info.public_indices:
+        if index.distance:
+            found.append((index.name.lower(), Part.COLUMNAR_INDEX.name))
+        elif index.multi_valued:
+            found.append((index.name.lower(), Part.MULTI_VALUED_INDEX.name))
+        elif any(info.columns[part.offset].hidden for part in index.columns):
+            found.append((index.name.lower(), Part.EXPRESSION_INDEX.name))
+    return tuple(found)

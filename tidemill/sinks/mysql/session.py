@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-SQL_MODE = "STRICT_TRANS_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
-STRICT, LENIENT = (f"SET SESSION sql_mode = '{mode}'".encode() for mode in (SQL_MODE, SQL_MODE.replace("STRICT_TRANS_TABLES,", "")))
+KEEPING = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
+
+
+def sql_mode(modes: str) -> str:
+    """Return the value of `sql_mode` as SQL. MariaDB, alone, has to be told to round fractions of a second as TiDB and MySQL do."""
+    return f"CONCAT('{modes}' /*M!100400 , ',TIME_ROUND_FRACTIONAL' */)"
+
+
+SQL_MODE, DDL_SQL_MODE = sql_mode(f"STRICT_TRANS_TABLES,{KEEPING}"), sql_mode(KEEPING)
+"""Of rows, and of DDLs, which run without the strict mode: what upstream's session took is taken here."""
+STRICT, LENIENT = (f"SET SESSION sql_mode = {mode}".encode() for mode in (SQL_MODE, DDL_SQL_MODE))
 IDLE_S = 600
 """The server ends a session that was silent for so long, so that one that was cut off does not keep its locks."""
 
@@ -38,7 +47,7 @@ class Server:
 
 def settings(server: Server, zone: str, *, optimistic: bool) -> Iterator[tuple[str, bool]]:
     """Yield the statements that begin a session, and whether each has to succeed."""
-    yield f"SET SESSION sql_mode = '{SQL_MODE}'", True
+    yield f"SET SESSION sql_mode = {SQL_MODE}", True
     yield f"SET SESSION time_zone = '{zone}'", True
     yield "SET SESSION foreign_key_checks = 0", True
     yield "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", True

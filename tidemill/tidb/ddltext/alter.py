@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.column_types import special
+from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.options import with_ttl_off
 from tidemill.tidb.ddltext.partitions import Partitions
 from tidemill.tidb.ddltext.queries.expressions import Shape
@@ -16,6 +17,26 @@ _WITHOUT_COMMA = ("PARTITION BY ", "REMOVE PARTITIONING", "IMPORT TABLESPACE", "
 
 # A specification that starts with one of these may follow the list without a comma.
 _LAST_SPECS = frozenset(("PARTITION", "REMOVE", "REORGANIZE", "SPLIT", "MERGE"))
+
+
+_FIXED: dict[str, Part | None] = {
+    "DISABLE KEYS": None,
+    "ENABLE KEYS": None,
+    "WITH VALIDATION": Part.WITHOUT_VALIDATION,
+    "WITHOUT VALIDATION": Part.WITHOUT_VALIDATION,
+    "SECONDARY_LOAD": Part.TIDB_SPEC,
+    "SECONDARY_UNLOAD": Part.TIDB_SPEC,
+    "CACHE": Part.TIDB_SPEC,
+    "NOCACHE": Part.TIDB_SPEC,
+    "READ WRITE": Part.TIDB_SPEC,
+    "READ ONLY": Part.TIDB_SPEC,
+    "IMPORT TABLESPACE": None,
+    "DISCARD TABLESPACE": None,
+}
+"""Specifications of fixed words."""
+
+_RESTRICTED = ("INSERT_INTO_SELECT", "UPDATE_SELECT", "DELETE_SELECT", "CTAS")
+"""What a masking policy may keep users from, in TiDB's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +86,7 @@ class Alter(Partitions):
                     raise self.fail("another specification after the comma")
             elif not self.at_any(_LAST_SPECS):
                 break
-        if all(spec.only_placement for spec in specs):
+        if all(spec.only_placement for spec in specs) or (self.dialect.exact and not any(spec.printed for spec in specs)):
             return ""
         text = head
         for number, spec in enumerate(spec for spec in specs if spec.printed):
@@ -89,57 +110,55 @@ class Alter(Partitions):
             "ORDER": self.alter_order,
         }
         if self.token.upper in verbs:
-            return AlterSpec(verbs[self.token.upper]())
+            text = verbs[self.token.upper]()
+            return AlterSpec(text, printed=text != "")
         if self.at("PARTITION"):
             return AlterSpec(self.partition_by()) if self.peek().upper == "BY" else self.alter_one_partition()
-        if simple := self.accept_simple_spec():
-            return AlterSpec(simple)
+        start = self.index
+        if (simple := self.accept_simple_spec()) or self.index > start:
+            return AlterSpec(simple, printed=simple != "")
         if self.at("ATTRIBUTES"):
             self.attributes()
             return AlterSpec("", printed=False)
         if self.at("STATS_OPTIONS"):
-            return AlterSpec(self.attributes())
+            text = self.dialect.part(Part.TIDB_SPEC, self.attributes())
+            return AlterSpec(text, printed=text != "")
         return self.option_spec()
 
     def accept_simple_spec(self) -> str:
-        """Parse a specification of a few words."""
-        fixed = (
-            "DISABLE KEYS",
-            "ENABLE KEYS",
-            "WITH VALIDATION",
-            "WITHOUT VALIDATION",
-            "SECONDARY_LOAD",
-            "SECONDARY_UNLOAD",
-            "CACHE",
-            "NOCACHE",
-            "READ WRITE",
-            "READ ONLY",
-            "IMPORT TABLESPACE",
-            "DISCARD TABLESPACE",
-        )
-        for words in fixed:
+        """Parse a specification of a few words. Returns nothing for another one, which stays, and for one that the dialect leaves out."""
+        for words, part in _FIXED.items():
             if self.accept(*words.split()):
-                return words
+                return words if part is None else self.dialect.part(part, words)
+        if self.at_any(("ENABLE", "DISABLE")) and self.accept_any(("ENABLE", "DISABLE")):
+            return self.masking_policy(self.tokens[self.index - 1].upper)
         if self.at("FORCE") and self.peek().upper not in ("AUTO_INCREMENT", "AUTO_RANDOM_BASE"):
             self.next()
-            return "FORCE /* AlterTableForce is not supported */ "
+            return "FORCE" + ("" if self.dialect.exact else " /* AlterTableForce is not supported */ ")
         if self.accept("ALGORITHM"):
             self.equals()
-            return f"ALGORITHM = {self.word_of(('DEFAULT', 'COPY', 'INPLACE', 'INSTANT'))}"
+            return self.dialect.part(Part.ALGORITHM, f"ALGORITHM = {self.word_of(('DEFAULT', 'COPY', 'INPLACE', 'INSTANT'))}")
         if self.accept("LOCK"):
             self.equals()
-            return f"LOCK = {self.word_of(('DEFAULT', 'NONE', 'SHARED', 'EXCLUSIVE'))}"
+            return self.dialect.part(Part.ALGORITHM, f"LOCK = {self.word_of(('DEFAULT', 'NONE', 'SHARED', 'EXCLUSIVE'))}")
         if self.accept("SET", "TIFLASH", "REPLICA") or self.accept("SET", "HYPO", "TIFLASH", "REPLICA"):
-            return f"SET TIFLASH REPLICA {self.tiflash_replica()}"
+            return self.dialect.part(Part.TIFLASH_REPLICA, f"SET TIFLASH REPLICA {self.tiflash_replica()}")
+        return self.accept_interval_spec() or self.accept_partition_action()
+
+    def accept_interval_spec(self) -> str:
+        """Parse a specification that moves the bounds of a table with INTERVAL partitions."""
+        text = ""
         for edge in ("FIRST", "LAST"):
             if self.accept(edge, "PARTITION", "LESS", "THAN"):
                 bound = self.expression_in_parentheses()
                 suffix = self.no_write_to_binlog() if edge == "LAST" else self.if_exists() and ""
-                return f"{edge} PARTITION LESS THAN {bound}{suffix}"
+                text = f"{edge} PARTITION LESS THAN {bound}{suffix}"
         for words in ("SPLIT MAXVALUE PARTITION", "MERGE FIRST PARTITION"):
             if self.accept(*words.split(), "LESS", "THAN"):
-                return f"{words} LESS THAN {self.expression_in_parentheses()}"
-        return self.accept_partition_action()
+                text = f"{words} LESS THAN {self.expression_in_parentheses()}"
+        if text:
+            return self.dialect.part(Part.INTERVAL_PARTITIONS, text)
+        return self.split_regions() if self.at("SPLIT") else ""
 
     def no_write_to_binlog(self) -> str:
         return " NO_WRITE_TO_BINLOG" if self.accept_any(("NO_WRITE_TO_BINLOG", "LOCAL")) else ""
@@ -173,17 +192,19 @@ class Alter(Partitions):
         options = with_ttl_off(written)
         if not options or all(option.kind == "PLACEMENT POLICY" for option in written):
             return AlterSpec("", printed=False)
+        if self.dialect.exact and not any(option.text for option in options):
+            return AlterSpec("", printed=False)
         if [option.kind for option in options] == ["CHARACTER SET", "COLLATE"]:
             return AlterSpec(f"CHARACTER SET {options[0].value.upper()} COLLATE {options[1].value.upper()}")
         if all(option.kind == "PLACEMENT POLICY" for option in options):
             return AlterSpec("")
-        return AlterSpec(" ".join(option.text for option in options))
+        return AlterSpec(" ".join(option.text for option in options if option.text or not self.dialect.exact))
 
     def alter_convert(self) -> str:
         self.expect("CONVERT", "TO")
         if not self.accept_charset_keyword():
             raise self.fail("CHARACTER SET")
-        charset = "DEFAULT" if self.accept("DEFAULT") else self.charset_name().upper()
+        charset = "DEFAULT" if self.accept("DEFAULT") else self.charset_text(self.charset_name())
         text = f"CONVERT TO CHARACTER SET {charset}"
         return f"{text} COLLATE {self.collation_name().upper()}" if self.accept("COLLATE") else text
 
@@ -199,11 +220,14 @@ class Alter(Partitions):
         if self.accept("STATS_EXTENDED"):
             text = f"ADD STATS_EXTENDED {self.if_not_exists()}{self.name()}"
             kind = self.expect_any(("CARDINALITY", "DEPENDENCY", "CORRELATION"))
-            return f"{text} {kind}{self.in_parentheses(self.column_name)}"
+            return self.dialect.part(Part.TIDB_SPEC, f"{text} {kind}{self.in_parentheses(self.column_name)}")
+        if self.at("MASKING", "POLICY"):
+            return self.masking_policy("ADD")
         if self.at_constraint():
-            return f"ADD {self.constraint()}"
+            constraint = self.constraint()
+            return f"ADD {constraint}" if constraint else ""
         self.accept("COLUMN")
-        head = f"ADD COLUMN {self.if_not_exists()}"
+        head = f"ADD COLUMN {self.part_if_not_exists()}"
         if self.at("("):
             columns, constraints = self.table_elements()
             return f"{head}({', '.join(columns + constraints)})"
@@ -215,7 +239,7 @@ class Alter(Partitions):
         return f" AFTER {self.column_name()}" if self.accept("AFTER") else ""
 
     def add_partition(self) -> str:
-        exists = " IF NOT EXISTS" if self.if_not_exists() else ""
+        exists = f" {self.part_if_not_exists()}".rstrip()
         text = f"ADD PARTITION{exists}{self.no_write_to_binlog()}"
         if self.accept("PARTITIONS"):
             number = self.unsigned()
@@ -229,37 +253,93 @@ class Alter(Partitions):
         if self.accept("FOREIGN", "KEY"):
             return f"DROP FOREIGN KEY {self.name()}"
         if self.accept_any(("KEY", "INDEX")):
-            return f"DROP INDEX {self.if_exists()}{self.name()}"
+            exists = self.part_if_exists()
+            return self.of_index(f"DROP INDEX {exists}", "")
         if self.accept("PARTITION"):
-            return f"DROP PARTITION {self.if_exists()}{self.partition_names()}"
+            return f"DROP PARTITION {self.part_if_exists()}{self.partition_names()}"
         if self.accept("STATS_EXTENDED"):
-            return f"DROP STATS_EXTENDED {self.if_exists()}{self.name()}"
+            return self.dialect.part(Part.TIDB_SPEC, f"DROP STATS_EXTENDED {self.if_exists()}{self.name()}")
+        if self.at("MASKING", "POLICY"):
+            return self.masking_policy("DROP")
         if self.accept_any(("CHECK", "CONSTRAINT")):
-            return f"DROP CHECK {self.name()}"
+            return f"{self.dialect.part(Part.DROP_CHECK, 'DROP CHECK')} {self.name()}"
         self.accept("COLUMN")
-        text = f"DROP COLUMN {self.if_exists()}{self.column_name()}"
+        text = f"DROP COLUMN {self.part_if_exists()}{self.column_name()}"
         self.accept_any(("RESTRICT", "CASCADE"))
         return text
 
     def alter_modify(self) -> str:
         self.expect("MODIFY")
+        if self.at("MASKING", "POLICY"):
+            return self.masking_policy("MODIFY")
         self.accept("COLUMN")
-        return f"MODIFY COLUMN {self.if_exists()}{self.column()}{self.column_position()}"
+        return f"MODIFY COLUMN {self.part_if_exists()}{self.column()}{self.column_position()}"
+
+    def of_index(self, head: str, tail: str) -> str:
+        """Parse the name of an index that the statement changes. Returns the specification, nothing if the database lacks the index."""
+        name = self.identifier()
+        text = f"{head}{quote_name(name)}{tail}"
+        return text if self.dialect.index(name) else self.dialect.part(Part.MISSING_INDEX, text)
+
+    def masking_policy(self, verb: str) -> str:
+        """Parse what follows the verb: a policy by which TiDB shows values to users."""
+        self.expect("MASKING", "POLICY")
+        text = f"{verb} MASKING POLICY {self.name()}"
+        if verb == "ADD":
+            self.expect("ON")
+            text += f" ON {self.in_parentheses(self.column_name)}{self.policy_definition()}"
+        elif verb == "MODIFY" and self.accept("SET", "EXPRESSION"):
+            self.expect("=")
+            text += f" SET EXPRESSION = {self.expression()}"
+        elif verb == "MODIFY":
+            self.expect("SET")
+            text += f" SET {self.policy_restriction()}"
+        return self.dialect.part(Part.TIDB_SPEC, text)
+
+    def policy_definition(self) -> str:
+        self.expect("AS")
+        text = f" AS {self.expression()}"
+        if self.at("RESTRICT"):
+            restriction = self.policy_restriction()
+            text += "" if restriction.endswith(" NONE") else f" {restriction}"
+        state = self.accept_any(("ENABLE", "DISABLE"))
+        return f"{text} {state}" if state else text
+
+    def policy_restriction(self) -> str:
+        self.expect("RESTRICT", "ON")
+        if self.accept("NONE"):
+            return "RESTRICT ON NONE"
+        written: set[str] = set()
+
+        def operation() -> str:
+            written.add(self.identifier().upper())
+            return ""
+
+        self.in_parentheses(operation)
+        if not written <= set(_RESTRICTED):
+            raise self.fail("one of " + ", ".join(_RESTRICTED))
+        return f"RESTRICT ON ({', '.join(word for word in _RESTRICTED if word in written)})"
 
     def alter_change(self) -> str:
         self.expect("CHANGE")
         self.accept("COLUMN")
-        return f"CHANGE COLUMN {self.if_exists()}{self.column_name()} {self.column()}{self.column_position()}"
+        return f"CHANGE COLUMN {self.part_if_exists()}{self.column_name()} {self.column()}{self.column_position()}"
 
     def alter_alter(self) -> str:
         self.expect("ALTER")
         if self.accept("INDEX"):
-            return f"ALTER INDEX {self.name()} {self.expect_any(('VISIBLE', 'INVISIBLE'))}"
+            start = self.index
+            self.next()
+            visibility = self.visibility()
+            end, self.index = self.index, start
+            text = self.of_index("ALTER INDEX ", f" {visibility}")
+            self.index = end
+            return text
         if self.accept_any(("CHECK", "CONSTRAINT")):
             name = self.name()
             negation = " NOT" if self.accept("NOT") else ""
             self.expect("ENFORCED")
-            return f"ALTER CHECK {name}{negation} ENFORCED"
+            return self.dialect.part(Part.ALTER_CHECK, f"ALTER CHECK {name}{negation} ENFORCED")
         self.accept("COLUMN")
         text = f"ALTER COLUMN {self.column_name()}"
         if self.accept("DROP", "DEFAULT"):
@@ -284,9 +364,10 @@ class Alter(Partitions):
             self.expect("TO")
             return f"RENAME COLUMN {old} TO {self.name()}"
         if self.accept_any(("KEY", "INDEX")):
-            old = self.name()
+            text = self.of_index("RENAME INDEX ", "")
             self.expect("TO")
-            return f"RENAME INDEX {old} TO {self.name()}"
+            new = self.name()
+            return f"{text} TO {new}" if text else ""
         self.accept_any(("TO", "AS", "="))
         return f"RENAME AS {self.table_name()}"
 
@@ -308,7 +389,7 @@ class Alter(Partitions):
         self.expect("WITH", "TABLE")
         text = f"EXCHANGE PARTITION {name} WITH TABLE {self.table_name()}"
         if self.accept("WITHOUT", "VALIDATION"):
-            return f"{text} WITHOUT VALIDATION"
+            return text + self.after_blank(Part.WITHOUT_VALIDATION)
         self.accept("WITH", "VALIDATION")
         return text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.tidb.ddltext.queries.literals import quote_text
+from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.queries.select import Queries
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
@@ -52,6 +52,14 @@ class ColumnTypes(Queries):
     def if_not_exists(self) -> str:
         return "IF NOT EXISTS " if self.accept("IF", "NOT", "EXISTS") else ""
 
+    def part_if_exists(self) -> str:
+        """Parse IF EXISTS of a column, an index or a partition."""
+        return self.dialect.part(Part.IF_EXISTS, "IF EXISTS ") if self.accept("IF", "EXISTS") else ""
+
+    def part_if_not_exists(self) -> str:
+        """Parse IF NOT EXISTS of a column, an index, a key or a partition."""
+        return self.dialect.part(Part.IF_EXISTS, "IF NOT EXISTS ") if self.accept("IF", "NOT", "EXISTS") else ""
+
     def equals(self) -> None:
         self.accept("=")
 
@@ -82,7 +90,7 @@ class ColumnTypes(Queries):
         if self.accept("VECTOR"):
             if self.accept("<"):
                 self.expect("FLOAT", ">")
-            return "VECTOR" + self.optional_length()
+            return self.dialect.part(Part.VECTOR_TYPE, "VECTOR" + self.optional_length())
         return self.text_type()
 
     def optional_length(self) -> str:
@@ -183,7 +191,11 @@ class ColumnTypes(Queries):
         charset, binary = self.type_charset(extended)
         if charset == "binary":
             return name.replace("TEXT", "BLOB").replace("CHAR", "BINARY") + length
-        return name + length + (" BINARY" if binary else "") + (f" CHARACTER SET {charset.upper()}" if charset else "")
+        return name + length + (" BINARY" if binary else "") + (f" CHARACTER SET {self.charset_text(charset)}" if charset else "")
+
+    def charset_text(self, charset: str) -> str:
+        """Return the name of a character set as columns and tables print it."""
+        return self.dialect.part(Part.CHARSET, charset.upper())
 
     def type_charset(self, extended: bool) -> tuple[str, bool]:
         if extended and (word := self.accept_any(("ASCII", "BYTE", "UNICODE"))):
@@ -209,4 +221,4 @@ class ColumnTypes(Queries):
                 text = value.to_bytes(-(-bits // 8), "big").decode()
             except UnicodeDecodeError:
                 raise self.fail("an element in UTF-8") from None
-        return quote_text(text.rstrip(" "))
+        return self.quoted(text.rstrip(" "))

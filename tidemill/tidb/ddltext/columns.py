@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tidemill.tidb.ddltext.column_types import special
 from tidemill.tidb.ddltext.constraints import Constraints
+from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.sql.lexer import Kind
 
@@ -28,7 +29,7 @@ class Columns(Constraints):
             if not self.accept(","):
                 break
         self.expect(")")
-        return columns, constraints
+        return columns, [constraint for constraint in constraints if constraint]
 
     def column(self) -> str:
         name = self.column_name()
@@ -44,9 +45,12 @@ class Columns(Constraints):
             option.startswith(("DEFAULT ", "ON UPDATE ", "AUTO_INCREMENT")) for option in options
         ):
             raise self.fail("a generated column without DEFAULT, ON UPDATE and AUTO_INCREMENT")
-        return "".join(f" {option}" for option in options)
+        if any(option.startswith("GENERATED ") for option in options):
+            options = [self.dialect.part(Part.GENERATED_NOT_NULL, option) if option == "NOT NULL" else option for option in options]
+        return "".join(f" {option}" for option in options if option.strip())
 
     def accept_column_option(self) -> str:
+        """Parse an option. Returns a blank for one that the dialect leaves out."""
         if self.accept("NOT", "NULL"):
             return "NOT NULL"
         if self.accept("NULL"):
@@ -71,13 +75,15 @@ class Columns(Constraints):
         if self.at_any(("GENERATED", "AS")):
             return self.generated()
         if self.at("REFERENCES"):
-            return self.references()
+            return self.dialect.part(Part.COLUMN_REFERENCES, self.references()) or " "
         if self.accept("COLLATE"):
             return f"COLLATE {self.collation_name()}"
         if self.accept("COLUMN_FORMAT"):
-            return f"COLUMN_FORMAT {self.expect_any(('DEFAULT', 'FIXED', 'DYNAMIC'))}"
+            return self.dialect.part(Part.COLUMN_FORMAT, f"COLUMN_FORMAT {self.expect_any(('DEFAULT', 'FIXED', 'DYNAMIC'))}") or " "
         if self.accept("STORAGE"):
-            return f"STORAGE {self.expect_any(('DEFAULT', 'DISK', 'MEMORY'))}"
+            return self.dialect.part(Part.COLUMN_FORMAT, f"STORAGE {self.expect_any(('DEFAULT', 'DISK', 'MEMORY'))}") or " "
+        if self.at("SECONDARY_ENGINE_ATTRIBUTE"):
+            return self.engine_attribute() or " "
         if self.accept("AUTO_RANDOM"):
             return self.auto_random()
         return ""
@@ -121,8 +127,20 @@ class Columns(Constraints):
             return self.next().upper + self.number()
         if literal := self.accept_literal():
             return literal
+        if self.at("(") and (value := self.try_parse(self.parenthesised_default)):
+            return value
         call = self.try_parse(lambda: self.without_parentheses(self.sequence_value))
         return f"({call or self.without_parentheses(self.default_function)})"
+
+    def parenthesised_default(self) -> str:
+        """Parse a literal or a column's name in one pair of parentheses. TiDB prints those of a name alone."""
+        self.expect("(")
+        if sign := self.accept_any(("+", "-")):
+            value = sign + self.number()
+        elif not (value := self.accept_literal()):
+            value = f"({self.name()})"
+        self.expect(")")
+        return value
 
     def without_parentheses(self, parse: Callable[[], str]) -> str:
         if not self.accept("("):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
+from tidemill.tidb.ddltext.dialects import TICDC, Dialect, Part
 from tidemill.tidb.ddltext.errors import DdlSyntaxError, DdlTooComplex
 from tidemill.tidb.ddltext.names import Name, Names
 from tidemill.tidb.ddltext.queries.literals import (
@@ -16,6 +17,7 @@ from tidemill.tidb.ddltext.queries.literals import (
     quote_name,
     quote_text,
     quote_value,
+    whole_number,
 )
 from tidemill.tidb.sql.keywords import CHARSETS, INTRODUCERS, TIME_UNITS
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
@@ -34,9 +36,21 @@ class Cursor:
     `accept…` methods return a falsy value and consume nothing when the input is something else. The others raise DdlSyntaxError.
     """
 
-    def __init__(self, sql: str, mode: SqlMode, charset: str, collate: str, names: Names | None = None) -> None:
-        self.tokens = tokenize(sql, mode)
+    def __init__(
+        self,
+        sql: str,
+        mode: SqlMode,
+        charset: str,
+        collate: str,
+        names: Names | None = None,
+        dialect: Dialect = TICDC,
+        *,
+        printed: bool = False,
+    ) -> None:
+        """`printed`: the text is one that TiDB printed, see `sql.lexer`."""
+        self.tokens = tokenize(sql, mode, printed=printed)
         self.names = names or Names()
+        self.dialect = dialect
         self.index = 0
         self.mode = mode
         self.charset = charset
@@ -244,7 +258,7 @@ class Cursor:
         name = self.string_name().lower()
         if name != "binary" and name.partition("_")[0] not in INTRODUCERS:
             raise DdlSyntaxError(f"unknown collation {name!r}", self.token.position)
-        return _COLLATION_ALIASES.get(name, name)
+        return self.dialect.part(Part.COLLATION, _COLLATION_ALIASES.get(name, name))
 
     def accept_charset_keyword(self) -> bool:
         """Take CHARACTER SET in one of its spellings. Returns whether it follows."""
@@ -270,7 +284,16 @@ class Cursor:
 
     def text(self) -> str:
         """Parse a string that belongs to the grammar, not a value."""
-        return quote_text(self.raw_string())
+        return self.quoted(self.raw_string())
+
+    def quoted(self, text: str) -> str:
+        """Return a string that belongs to the grammar. TiDB prints its backslashes as they are, though it reads them as escapes."""
+        return quote_value(text) if self.dialect.exact else quote_text(text)
+
+    @property
+    def value_charset(self) -> str:
+        """The character set that is printed before strings without one: the job's. Exact texts are read as UTF-8."""
+        return "utf8mb4" if self.dialect.exact and self.charset not in ("", "binary") else self.charset
 
     def plain_string(self) -> str:
         """Parse a string value that is printed without a character set."""
@@ -279,7 +302,7 @@ class Cursor:
     def unsigned(self) -> int:
         """Parse a number of 64 bits."""
         token = self.expect_kind(Kind.INT)
-        value = int(token.text)
+        value = whole_number(token.text)
         if value >= 2**64:
             raise DdlSyntaxError("a number out of range", token.position)
         return value
@@ -315,7 +338,7 @@ class Cursor:
         if token.kind in _NUMBERS:
             return self.number()
         if token.kind is Kind.STRING:
-            return self.string_value(self.charset)
+            return self.string_value(self.value_charset)
         if token.kind is Kind.HEX:
             return print_hex(self.next().text)
         if token.kind is Kind.BIT:
@@ -323,7 +346,7 @@ class Cursor:
         if token.kind is not Kind.INTRODUCER:
             return ""
         self.next()
-        if token.text not in CHARSETS or token.text == "gbk":
+        if token.text not in CHARSETS or token.text in ("gbk", "gb18030"):
             raise DdlSyntaxError(f"unsupported character set introducer {token.text!r}", token.position)
         if self.token.kind in (Kind.HEX, Kind.BIT):
             return self.accept_literal()  # TiDB does not print the introducer

@@ -7,13 +7,23 @@ from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.column_types import special
 from tidemill.tidb.ddltext.columns import Columns
-from tidemill.tidb.ddltext.queries.literals import print_float, quote_text
+from tidemill.tidb.ddltext.dialects import Part
+from tidemill.tidb.ddltext.queries.literals import print_float
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind
 
 _NUMERIC_OPTIONS = words("""
     AUTO_INCREMENT AVG_ROW_LENGTH CHECKSUM TABLE_CHECKSUM KEY_BLOCK_SIZE DELAY_KEY_WRITE STATS_BUCKETS STATS_TOPN
+    PAGE_CHECKSUM PAGE_COMPRESSED PAGE_COMPRESSION_LEVEL TRANSACTIONAL SEQUENCE
     """)
+
+_PARTS = dict.fromkeys(words("STATS_BUCKETS STATS_TOPN STATS_COL_CHOICE STATS_COL_LIST STATS_SAMPLE_RATE"), Part.TIDB_OPTION)
+_PARTS |= dict.fromkeys(
+    words("COMPRESSION ENCRYPTION SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE AUTOEXTEND_SIZE NODEGROUP TABLESPACE STORAGE"),
+    Part.MYSQL_OPTION,
+)
+_PARTS |= {"ENGINE": Part.ENGINE, "DATA DIRECTORY": Part.DIRECTORY, "INDEX DIRECTORY": Part.DIRECTORY}
+"""Options that not every database has, or that mean more there than in TiDB."""
 
 _ROW_FORMATS = words("""
     DEFAULT DYNAMIC FIXED COMPRESSED REDUNDANT COMPACT TOKUDB_DEFAULT TOKUDB_FAST TOKUDB_SMALL TOKUDB_ZLIB TOKUDB_ZSTD
@@ -44,6 +54,12 @@ def with_ttl_off(options: list[TableOption]) -> list[TableOption]:
 class Options(Columns):
     """Options in the order of the text. Placement is not sent, and TTL is switched off for consumers."""
 
+    def printed_option(self, option: TableOption) -> TableOption:
+        """Return an option as the dialect has it. Exact texts are without the remarks that TiDB prints behind some."""
+        part = _PARTS.get(option.kind)
+        text = option.text if part is None else self.dialect.part(part, option.text)
+        return TableOption(option.kind, text.strip() if self.dialect.exact else text, option.value)
+
     # Tables and partitions
 
     def table_options(self, commas: bool) -> list[TableOption]:
@@ -57,7 +73,7 @@ class Options(Columns):
             if option is None:
                 self.index = start
                 return options
-            options.append(option)
+            options.append(self.printed_option(option))
 
     def accept_table_option(self) -> TableOption | None:
         start = self.index
@@ -65,7 +81,7 @@ class Options(Columns):
         if self.accept_charset_keyword():
             self.equals()
             charset = self.charset_name()
-            return TableOption("CHARACTER SET", f"DEFAULT CHARACTER SET = {charset.upper()}", value=charset)
+            return TableOption("CHARACTER SET", f"DEFAULT CHARACTER SET = {self.charset_text(charset)}", value=self.charset_text(charset))
         if self.accept("COLLATE"):
             self.equals()
             collate = self.collation_name()
@@ -123,6 +139,10 @@ class Options(Columns):
             if word == "STATS_AUTO_RECALC" and option.text.split()[-1] not in ("0", "1", "DEFAULT"):
                 raise self.fail("0, 1 or DEFAULT")
             return option
+        if self.accept_any(("AUTOEXTEND_SIZE", "IETF_QUOTES")):
+            return self.option(word, lambda: self.number() if self.token.kind is Kind.INT else self.string_name())
+        if self.at("SECONDARY_ENGINE_ATTRIBUTE"):
+            return TableOption(word, self.engine_attribute())
         if self.accept_any(("STATS_PERSISTENT", "PACK_KEYS")):
             return self.ignored_option(word)
         if word == "STORAGE" and self.peek().upper in ("MEMORY", "DISK"):
@@ -131,7 +151,7 @@ class Options(Columns):
         if self.accept("ROW_FORMAT"):
             return self.option(word, lambda: self.expect_any(_ROW_FORMATS))
         if self.accept("SECONDARY_ENGINE"):
-            return self.option(word, lambda: "NULL" if self.accept("NULL") else quote_text(self.string_name()))
+            return self.option(word, lambda: "NULL" if self.accept("NULL") else self.quoted(self.string_name()))
         if self.accept("UNION"):
             return self.option(word, self.union_tables)
         if self.accept("ENCRYPTION"):
@@ -161,6 +181,9 @@ class Options(Columns):
         if self.accept("TTL_JOB_INTERVAL"):
             self.equals()
             return TableOption(word, special("ttl", f"TTL_JOB_INTERVAL = {self.text()}"))
+        if self.accept("AFFINITY"):
+            self.equals()
+            return TableOption(word, special("affinity", f"AFFINITY = {self.quoted(self.string_name())}"))
         return None
 
     def ignored_option(self, name: str) -> TableOption:
@@ -168,13 +191,13 @@ class Options(Columns):
         if not self.accept("DEFAULT"):
             self.unsigned()
         remark = {"STATS_PERSISTENT": "TableOptionStatsPersistent", "PACK_KEYS": "TableOptionPackKeys"}[name]
-        return TableOption(name, f"{name} = DEFAULT /* {remark} is not supported */ ")
+        return TableOption(name, f"{name} = DEFAULT" + ("" if self.dialect.exact else f" /* {remark} is not supported */ "))
 
     def encryption(self) -> str:
         value = self.raw_string()
         if value not in ("Y", "y", "N", "n"):
             raise self.fail("'Y' or 'N'")
-        return quote_text(value)
+        return self.quoted(value)
 
     def union_tables(self) -> str:
         self.expect("(")
@@ -199,18 +222,19 @@ class Options(Columns):
             defaulted = self.accept("DEFAULT")
             if self.accept_charset_keyword():
                 self.equals()
-                options.append(f"CHARACTER SET = {self.charset_name()}")
+                charset = self.charset_name()
+                options.append(f"CHARACTER SET = {self.charset_text(charset) if self.dialect.exact else charset}")
             elif self.accept("COLLATE"):
                 self.equals()
                 options.append(f"COLLATE = {self.collation_name()}")
             elif self.accept("ENCRYPTION"):
                 self.equals()
-                options.append(f"ENCRYPTION = {self.encryption()}")
+                options.append(self.dialect.part(Part.MYSQL_OPTION, f"ENCRYPTION = {self.encryption()}"))
             elif self.accept("PLACEMENT", "POLICY"):
                 self.placement_policy()
                 options.append("")
             elif not defaulted and self.accept("SET", "TIFLASH", "REPLICA"):
-                options.append(f"SET TIFLASH REPLICA {self.tiflash_replica()}")
+                options.append(self.dialect.part(Part.TIFLASH_REPLICA, f"SET TIFLASH REPLICA {self.tiflash_replica()}"))
             else:
                 self.index = start
                 return options

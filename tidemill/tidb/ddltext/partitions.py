@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.options import Options
 from tidemill.tidb.ddltext.queries.expressions import Expression, Shape
 
@@ -100,7 +101,7 @@ class Partitions(Options):
         for edge in ("NULL", "MAXVALUE"):
             if self.accept(edge, "PARTITION"):
                 text += f" {edge} PARTITION"
-        return text
+        return self.dialect.part(Part.INTERVAL_PARTITIONS, text)
 
     def partition_definitions(self, separator: str = ",") -> tuple[str, list[int]]:
         """Parse the definitions in parentheses. Returns their text, and how many subpartitions each has."""
@@ -130,7 +131,8 @@ class Partitions(Options):
     def partition_options(self) -> str:
         text = ""
         while (option := self.accept_partition_option()) is not None:
-            text += f" {option.text}"
+            printed = self.printed_option(option).text
+            text += f" {printed}" if printed or not self.dialect.exact else ""
         return text
 
     def partition_values(self) -> str:
@@ -170,4 +172,5 @@ class Partitions(Options):
             name = self.name()
             return f"{name} {self.expect_any(('GLOBAL', 'LOCAL'))}"
 
-        return f" UPDATE INDEXES {self.in_parentheses(index, ',')}"
+        text = self.dialect.part(Part.UPDATE_INDEXES, f"UPDATE INDEXES {self.in_parentheses(index, ',')}")
+        return f" {text}" if text else ""

@@ -7,6 +7,8 @@ from functools import partial
 
 from tidemill.tidb.ddltext.alter import Alter
 from tidemill.tidb.ddltext.column_types import special
+from tidemill.tidb.ddltext.constraints import INDEX_TYPES
+from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.names import Name
 from tidemill.tidb.ddltext.options import with_ttl_off
 from tidemill.tidb.ddltext.queries.literals import quote_name
@@ -49,10 +51,12 @@ class Statements(Alter):
     def create(self) -> str:
         if self.accept_any(("DATABASE", "SCHEMA")):
             head = f"CREATE DATABASE {self.if_not_exists()}{self.schema_name()}"
-            return head + "".join(f" {option}" for option in self.database_options())
+            return head + "".join(f" {option}" for option in self.database_options() if option or not self.dialect.exact)
+        if self.at("MASKING") or self.at("OR", "REPLACE", "MASKING"):
+            return self.create_masking_policy()
         if self.at_any(("OR", "ALGORITHM", "DEFINER", "SQL", "VIEW")):
             return self.create_view()
-        if self.at_any(("UNIQUE", "SPATIAL", "FULLTEXT", "VECTOR", "INDEX")):
+        if self.at_any(("UNIQUE", "SPATIAL", "FULLTEXT", "VECTOR", "COLUMNAR", "INDEX")):
             return self.create_index()
         if self.accept("SEQUENCE"):
             return self.create_sequence()
@@ -82,16 +86,29 @@ class Statements(Alter):
             self.expect("ROWS")
         if bool(on_commit) != temporary.startswith("GLOBAL"):
             raise self.fail("ON COMMIT with, and only with, GLOBAL TEMPORARY")
-        return text + on_commit
+        return self.dialect.part(Part.GLOBAL_TEMPORARY, text + on_commit) if on_commit else text
+
+    def create_masking_policy(self) -> str:
+        replaced = "OR REPLACE " if self.accept("OR", "REPLACE") else ""
+        self.expect("MASKING", "POLICY")
+        text = f"CREATE {replaced}MASKING POLICY {self.if_not_exists()}{self.name()}"
+        self.expect("ON")
+        table = self.table_name()
+        text += f" ON {table} {self.in_parentheses(self.column_name)}{self.policy_definition()}"
+        return self.dialect.part(Part.TIDB_SPEC, text)
 
     def table_definition(self) -> str:
         text = ""
         if self.at("(") and self.peek().upper not in ("SELECT", "WITH", "(", "TABLE", "VALUES"):
             columns, constraints = self.table_elements()
             text = f" ({','.join(columns + constraints)})"
-        text += "".join(f" {option.text}" for option in with_ttl_off(self.table_options(commas=True)))
+        options = with_ttl_off(self.table_options(commas=True))
+        text += "".join(f" {option.text}" for option in options if option.text or not self.dialect.exact)
         if self.at("PARTITION"):
             text += f" {self.partition_by()}"
+        while self.at("SPLIT"):
+            split = self.split_regions()
+            text += f" {split}" if split else ""
         duplicates = self.accept_any(("IGNORE", "REPLACE"))
         self.accept("AS")
         if self.at_query():
@@ -128,22 +145,18 @@ class Statements(Alter):
         return text
 
     def create_index(self) -> str:
-        kind = self.accept_any(("UNIQUE", "SPATIAL", "FULLTEXT", "VECTOR"))
+        word = self.accept_any(("UNIQUE", "SPATIAL", "FULLTEXT", "VECTOR", "COLUMNAR"))
         self.expect("INDEX")
-        head = f"CREATE {kind + ' ' if kind else ''}INDEX {self.if_not_exists()}{self.name()}"
-        index_type = ""
-        if self.accept_any(("USING", "TYPE")):
-            index_type = self.expect_any(("BTREE", "HASH", "RTREE", "HYPO", "HNSW"))
+        name = f"{self.part_if_not_exists()}{self.name()}"
+        index_type = self.expect_any(INDEX_TYPES) if self.accept_any(("USING", "TYPE")) else ""
         self.expect("ON")
-        head += f" ON {self.table_name()} "
-        columns = self.in_parentheses(self.index_part)
+        table = self.table_name()
+        columns, kind = self.index_columns()
         options = self.index_options()
-        options.index_type = options.index_type or index_type or ("HNSW" if kind == "VECTOR" else "")
-        if (kind == "VECTOR") != (options.index_type == "HNSW"):
-            raise self.fail("HNSW for vector indexes only")
-        if kind == "VECTOR":
-            self.check_vector_columns(columns)
-        return head + columns + options.print() + self.lock_and_algorithm()
+        options.index_type = options.index_type or index_type or ("HNSW" if word == "VECTOR" else "")
+        head = self.index_head(f"{word} INDEX".lstrip(), kind, options)
+        tail = self.lock_and_algorithm()
+        return f"CREATE {head} {name} ON {table} {columns}{options.print()}{tail}" if head else ""
 
     def lock_and_algorithm(self) -> str:
         """Parse at most one LOCK and one ALGORITHM. Defaults are not printed, and the algorithm is printed first."""
@@ -155,7 +168,8 @@ class Statements(Alter):
             if word == "ALGORITHM":
                 choices = ("DEFAULT", "COPY", "INPLACE", "INSTANT")
             found[word] = self.word_of(choices)
-        return "".join(f" {word} = {found[word]}" for word in ("ALGORITHM", "LOCK") if found.get(word, "DEFAULT") != "DEFAULT")
+        text = "".join(f" {word} = {found[word]}" for word in ("ALGORITHM", "LOCK") if found.get(word, "DEFAULT") != "DEFAULT")
+        return self.dialect.part(Part.ALGORITHM, text) if text else ""
 
     # Sequences
 
@@ -203,9 +217,10 @@ class Statements(Alter):
             return f"DROP DATABASE {self.if_exists()}{self.schema_name()}"
         if self.accept("INDEX") or self.accept("HYPO", "INDEX"):
             exists = special("", "IF EXISTS ") if self.if_exists() else ""
-            name = self.name()
+            text = self.of_index(f"DROP INDEX {exists}", "")
             self.expect("ON")
-            return f"DROP INDEX {exists}{name} ON {self.table_name()}{self.lock_and_algorithm()}"
+            tail = f" ON {self.table_name()}{self.lock_and_algorithm()}"
+            return text + tail if text else ""
         if self.accept("SEQUENCE"):
             return f"DROP SEQUENCE {self.if_exists()}{self.list_of(self.table_name)}"
         if self.accept("VIEW"):
@@ -234,13 +249,16 @@ class Statements(Alter):
     def recover(self) -> str:
         self.expect("TABLE")
         if self.accept("BY", "JOB"):
-            return f"RECOVER TABLE BY JOB {self.positive()}"
+            return self.dialect.part(Part.RECOVER, f"RECOVER TABLE BY JOB {self.positive()}")
         text = f"RECOVER TABLE {self.table_name()}"
         if self.token.kind is Kind.INT and (number := self.positive()):
             text += f" {number}"
-        return text
+        return self.dialect.part(Part.RECOVER, text)
 
     def flashback(self) -> str:
+        return self.dialect.part(Part.RECOVER, self.read_flashback())
+
+    def read_flashback(self) -> str:
         if self.accept("CLUSTER"):
             return f"FLASHBACK CLUSTER{self.flashback_time()}"
         if self.accept_any(("DATABASE", "SCHEMA")):

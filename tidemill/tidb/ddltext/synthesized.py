@@ -13,23 +13,24 @@ Name = tuple[str, str]
 """Schema and table."""
 
 
-def _qualified(name: Name) -> str:
+def qualified(name: Name) -> str:
+    """Return a table's name in backquotes, with its schema."""
     return f"{quote_name(name[0])}.{quote_name(name[1])}"
 
 
 def drop_table(table: Name) -> str:
     """Return the DROP TABLE of one job of `DROP TABLE a, b`. IF EXISTS, TEMPORARY and RESTRICT are left out."""
-    return f"DROP TABLE {_qualified(table)}"
+    return f"DROP TABLE {qualified(table)}"
 
 
 def drop_view(view: Name) -> str:
     """Return the DROP VIEW of one job of `DROP VIEW a, b`."""
-    return f"DROP VIEW {_qualified(view)}"
+    return f"DROP VIEW {qualified(view)}"
 
 
 def rename_table(old: Name, new: Name) -> str:
     """Return the RENAME TABLE of one pair in `RENAME TABLE a TO b, c TO d` (job type 47). A single rename (14) keeps the user's text."""
-    return f"RENAME TABLE {_qualified(old)} TO {_qualified(new)}"
+    return f"RENAME TABLE {qualified(old)} TO {qualified(new)}"
 
 
 def exchange_partition(query: str, partitioned: Name, plain: Name, sql_mode: int = 0) -> str:
@@ -37,13 +38,25 @@ def exchange_partition(query: str, partitioned: Name, plain: Name, sql_mode: int
 
     Raises DdlSyntaxError when the text has no EXCHANGE PARTITION.
     """
+    tokens, at = _exchange(query, sql_mode)
+    text = f"ALTER TABLE {qualified(partitioned)} EXCHANGE PARTITION {quote_name(_name(tokens[at]))}"
+    text += f" WITH TABLE {qualified(plain)}"
+    return text + " WITHOUT VALIDATION" if _ends_without_validation([token.upper for token in tokens]) else text
+
+
+def exchanged_partition(query: str, sql_mode: int = 0) -> str:
+    """Return the name of the partition in EXCHANGE PARTITION. Raises DdlSyntaxError when the text has none."""
+    tokens, at = _exchange(query, sql_mode)
+    return _name(tokens[at])
+
+
+def _exchange(query: str, sql_mode: int) -> tuple[list[Token], int]:
+    """Return the tokens of a statement, and the place of the partition's name among them. Raises DdlSyntaxError."""
     tokens = tokenize(query, SqlMode(sql_mode))
     words = [token.upper for token in tokens]
     for index in range(len(words) - 2):
         if words[index : index + 2] == ["EXCHANGE", "PARTITION"]:
-            text = f"ALTER TABLE {_qualified(partitioned)} EXCHANGE PARTITION {quote_name(_name(tokens[index + 2]))}"
-            text += f" WITH TABLE {_qualified(plain)}"
-            return text + " WITHOUT VALIDATION" if _ends_without_validation(words) else text
+            return tokens, index + 2
     raise DdlSyntaxError("expected EXCHANGE PARTITION name", len(query))
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from tidemill.tidb.ddltext import was_printed
+from tidemill.tidb.schema.tracking.statements import Statement
 from tidemill.tidb.schema.tracking.versions import TableVersion
+
+Name = tuple[str, str]
+"""Schema and table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +39,10 @@ class DdlEvent:
     other: TableVersion | None = None  # EXCHANGE PARTITION: the plain table before it; drops: the table's last description
     start_ts: int = 0  # the job's, when the statement was queued
     bdr_role: str = ""  # of the cluster then; empty as well if another change data capture ran it
+    statement: Statement | None = None  # what `query` was printed from
+    names: Mapping[Name, Name] = field(default_factory=dict)  # of the statement (no table: a schema), where the catalogue has other letters
+
+    @property
+    def source(self) -> Statement:
+        """What `query` was printed from; without that `query` itself."""
+        return self.statement or Statement(self.query, self.raw_query, 0, "", "", was_printed=was_printed(self.query))

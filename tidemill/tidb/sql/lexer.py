@@ -67,9 +67,13 @@ _DIGITS = tuple("0123456789")
 _HINTED = words("SELECT INSERT REPLACE UPDATE DELETE CREATE PARTITION")
 
 
-def tokenize(sql: str, mode: SqlMode) -> list[Token]:
-    """Return all tokens of a text, with one END token last."""
-    return _Lexer(sql, mode).run()
+def tokenize(sql: str, mode: SqlMode, *, printed: bool = False) -> list[Token]:
+    """Return all tokens of a text, with one END token last.
+
+    `printed`: TiDB's parser printed the text. It doubles the backslashes of values and of the comments of columns, not those of other
+    strings (elements of ENUM and SET, comments of tables, partitions and indexes, options), so there a backslash stands for itself.
+    """
+    return (_PrintedLexer if printed else _Lexer)(sql, mode).run()
 
 
 class _Lexer:
@@ -332,3 +336,50 @@ class _Lexer:
         char = self.sql[self.at : self.at + 1]
         self.at += 1
         return _ESCAPES.get(char, char)
+
+
+_SPECS_OF_COLUMNS = frozenset({"ADD", "MODIFY", "CHANGE"})
+_LISTS = frozenset({"ENUM", "SET", "LABELS"})
+"""Words before lists of strings that are no values."""
+
+
+class _PrintedLexer(_Lexer):
+    """The scanner for texts that TiDB printed: all names are in backquotes, and all values have an introducer."""
+
+    list_end = -1  # the place of the last string of a list among the tokens
+
+    def read_string(self, quote: str) -> str:
+        """Read the string that begins here, and return its value."""
+        return self.read_quoted(quote, self.read_escape if self.is_value() else None)
+
+    def is_value(self) -> bool:
+        """Return whether backslashes are doubled in the string that begins here."""
+        before = self.tokens[-1].upper if self.tokens else ""
+        if before == "COMMENT":
+            return self.is_of_column()
+        return before != "=" and not self.is_in_list()
+
+    def is_in_list(self) -> bool:
+        """Return whether the string that begins here is one of those after ENUM(, SET( or LABELS."""
+        end, before = len(self.tokens), self.tokens[-2:]
+        head = before[-1:] if before and before[-1].upper != "(" else before[:1]
+        goes_on = self.list_end == end - 2 and before[-1].upper == ","
+        if goes_on or (head and head[0].upper in _LISTS):
+            self.list_end = end
+            return True
+        return False
+
+    def is_of_column(self) -> bool:
+        """Return whether the COMMENT before is that of a column: what it belongs to begins with the column's name."""
+        tokens, at, depth = self.tokens, len(self.tokens) - 1, 0
+        while at > 0:
+            upper = tokens[at - 1].upper
+            if not depth and upper in ("(", ","):
+                break
+            depth += (upper == ")") - (upper == "(")
+            at -= 1
+        if tokens[at].upper == "ALTER":  # TABLE `s`.`t`
+            at += 2
+            while at < len(tokens) - 1 and (tokens[at].kind is Kind.NAME or tokens[at].upper == "."):
+                at += 1
+        return tokens[at].kind is Kind.NAME or (tokens[at].upper in _SPECS_OF_COLUMNS and tokens[at + 1].upper == "COLUMN")

@@ -163,3 +163,65 @@ def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstre
         made.write(found[at : at + 40])
     made.close()
     assert dict(mariadb.rows("SELECT id, v FROM d.u")) == rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("query", "comment"),
+    [
+        (r"CREATE TABLE `d`.`e` (`id` INT PRIMARY KEY,`e` ENUM('a\b','\')) COMMENT = 'x\y'", "as TiDB prints it"),
+        (r"create table e (id int primary key, e enum('a\\b','\\')) comment 'x\\y'", "as it was typed"),
+    ],
+)
+def test_escapes_mean_what_they_mean_upstream(mariadb: MariaDb, query: str, comment: str) -> None:
+    mariadb.clear()
+    made = outlet(mariadb)
+    made.write([MADE[0], ddl(2, query)])
+    made.close()
+    assert mariadb.rows("SELECT table_comment FROM information_schema.tables WHERE table_schema = 'd'") == [("x\\y",)], comment
+    mariadb.run("INSERT INTO d.e VALUES (1, 'a\\\\b'), (2, '\\\\')")
+    assert mariadb.rows("SELECT e + 0, e FROM d.e") == [(1.0, "a\\b"), (2.0, "\\")]
+
+
+@pytest.mark.slow
+def test_ddls_are_rewritten_for_mariadb(mariadb: MariaDb) -> None:
+    mariadb.clear()
+    index = (("mv", "MULTI_VALUED_INDEX"),)
+    made = outlet(mariadb)
+    made.write(
+        [
+            MADE[0],
+            ddl(2, "CREATE TABLE t (id INT PRIMARY KEY, v INT, j JSON, CONSTRAINT ck CHECK (v > 0), "
+                "KEY mv ((CAST(j->'$.a' AS UNSIGNED ARRAY))))"),
+            ddl(3, "ALTER TABLE `t` DROP CHECK `ck`"),
+            transaction(4, RowChange(INSERT, None, image(1, -1))),
+            DdlBinlog(5, Ddl("d", "t", "ALTER TABLE `t` DROP INDEX `mv`, ADD COLUMN `c` TIME(6) DEFAULT '0:0:0.9'", False, special=index)),
+            ddl(6, "ALTER TABLE `t` MODIFY COLUMN `c` TIME"),
+        ]
+    )  # fmt: skip
+    made.close()
+    assert mariadb.rows("SELECT id, v, CAST(c AS CHAR) FROM d.t") == [(1, -1, "00:00:01")]
+
+
+@pytest.mark.slow
+def test_what_no_other_database_can_do_names_the_way_on(mariadb: MariaDb) -> None:
+    mariadb.clear()
+    made = outlet(mariadb)
+    with pytest.raises(SinkError, match="MariaDB cannot run RECOVER TABLE") as caught:
+        made.write([*MADE, ddl(3, "RECOVER TABLE `t`")])
+    made.close()
+    assert "ignore-txn-commit-ts" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_a_ddl_runs_at_its_own_time(mariadb: MariaDb) -> None:
+    mariadb.clear()
+    made = outlet(mariadb)
+    now = "UNIX_TIMESTAMP('2024-02-29 12:30:15.123456') + 0.0000005"
+    at = DdlBinlog(9, Ddl("d", "t", "ALTER TABLE t ADD COLUMN c DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)", False, now=now))
+    made.write([*MADE, transaction(4, RowChange(INSERT, None, image(1, 1))), at])
+    earlier = ddl(449_000_000_000_000_000, "ALTER TABLE t ADD COLUMN e DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP")
+    made.write([earlier])
+    made.close()
+    [(exact, year)] = mariadb.rows("SELECT CAST(c AS CHAR), YEAR(e) FROM d.t")
+    assert (exact, year) == ("2024-02-29 12:30:15.123456", 2024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -18,15 +19,18 @@ from tidemill.sinks.mysql import dialect
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.window import Window
+from tidemill.tidb.ddltext import DdlSyntaxError, exact_ddl
 from tidemill.tidb.ddltext.queries.literals import quote_name
-from tidemill.tso import describe
+from tidemill.tso import describe, physical_ms
 
 DONE_BEFORE = frozenset({1007, 1008, 1049, 1050, 1051, 1054, 1060, 1061, 1091, 1146})
 """What a database answers to a DDL that was run before."""
 KEEPING = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
-NOT_UNDERSTOOD = frozenset({1064, 1235, 1273, 1115})
 
 _log = logging.getLogger(__name__)
+
+_ROUNDING = "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, '') /*M!100400 , 'TIME_ROUND_FRACTIONAL' */)"
+"""MariaDB, alone, has to be told to round fractions of a second as TiDB and MySQL do."""
 
 _DEFAULT_CHARSET = "SET SESSION character_set_server = utf8mb4, collation_server = utf8mb4_bin"
 """What TiDB gives a database without a charset. The real Drainer leaves it to the server: where that has latin1, text is lost."""
@@ -48,6 +52,7 @@ class Session:
     def prepare(self, connection: Connection) -> None:
         """Set a session up. Raises ServerFault."""
         connection.run("SET SESSION sql_mode = %s", self.sql_mode)
+        connection.run(_ROUNDING)
         for name, value in self.params:
             connection.run(f"SET SESSION {name} = {value}")
 
@@ -111,8 +116,10 @@ class Database:
         """Return when all rows that were begun are committed."""
         self._applier.finish()
 
-    def ddl(self, commit_ts: int, schema: str, query: str, hint: str = "") -> None:
-        """Run a DDL. `schema`: the database to be in; empty: none. One that was run before is taken as done."""
+    def ddl(self, commit_ts: int, schema: str, query: str, hint: str = "", now: str = "", special: Iterable[tuple[str, str]] = ()) -> None:
+        """Run a DDL. `schema`: the database to be in; empty: none. `now`: what CURRENT_TIMESTAMP stands for, as SQL; empty: the time of
+        `commit_ts`. `special`: indexes of the table, see `dialect.rewritten`. One that was run before is taken as done."""
+        now = now or f"{physical_ms(commit_ts) / 1000:.3f}"
 
         def run() -> None:
             connection = self.open()
@@ -121,15 +128,16 @@ class Database:
                 connection.run(_DEFAULT_CHARSET)
             if self._session.zone:
                 connection.run(f"SET SESSION time_zone = {self._session.zone}")
+            connection.run(f"SET SESSION timestamp = {now}")
             try:
                 if schema:
                     connection.run(f"USE {quote_name(schema)}")
-                _execute(connection, query)
+                _execute(connection, query, special)
             except ServerFault as fault:
                 if fault.code not in DONE_BEFORE:
                     raise
                 _log.warning("DDL at %s: %s: it is taken as done: %s", describe(commit_ts), fault, query)
-            connection.run("SET SESSION autocommit = 0")
+            connection.run("SET SESSION autocommit = 0, timestamp = DEFAULT")
 
         self.retrying(f"DDL at {describe(commit_ts)}{hint}", run)
         self._tables.forget()
@@ -165,14 +173,12 @@ class Database:
         self._drop()
 
 
-def _execute(connection: Connection, query: str) -> None:
-    """Run a DDL as it is; where the database does not understand it, as its dialect says it."""
-    try:
-        connection.run(query)
-    except ServerFault as fault:
-        other, told = dialect.rewritten(query, connection.server)
-        if fault.code not in NOT_UNDERSTOOD or not told:
-            raise
+def _execute(connection: Connection, query: str, special: Iterable[tuple[str, str]]) -> None:
+    """Run a DDL as the database's dialect says it. Raises ServerFault, SinkError."""
+    with contextlib.suppress(DdlSyntaxError):  # perhaps of a newer TiDB: then it is run as it is
+        query = exact_ddl(query) if "\\" in query else query
+    other, told = dialect.rewritten(query, connection.server, special)
+    if told:
         _log.warning("a DDL is rewritten, %s: %s", ", ".join(told), query)
-        if other:
-            connection.run(other)
+    if other:
+        connection.run(other)

@@ -8,16 +8,13 @@ from contextlib import suppress
 from tidemill.errors import SinkError, redact
 from tidemill.protocols.sql.literals import name
 from tidemill.sinks.mysql import dialect
-from tidemill.sinks.mysql.codes import RAN_BEFORE, is_already_so
+from tidemill.sinks.mysql.codes import HINTS, RAN_BEFORE, UNKNOWN_ZONE, is_already_so
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
-from tidemill.sinks.mysql.session import SQL_MODE, UNKNOWN_VARIABLE
+from tidemill.sinks.mysql.session import DDL_SQL_MODE, SQL_MODE, UNKNOWN_VARIABLE
 from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
-
-DDL_SQL_MODE = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
-"""Without the strict mode: what upstream's session took is taken here."""
 
 _NOT_SETTABLE = (1238, 1227, 1229)
 """A variable that is read-only, needs a right, or is global."""
@@ -25,7 +22,7 @@ _NOT_SETTABLE = (1238, 1227, 1229)
 
 def execute(connection: Connection, ddl: Ddl, *, begun: bool) -> None:
     """Run a DDL. `begun`: it may have been run before, and then an error that says so is none. Raises SinkError, SinkUnavailable."""
-    query, changes = dialect.rewritten(ddl.query, connection.server)
+    query, changes = dialect.rewritten(ddl.query, connection.server, ddl.special)
     for change in changes:
         log.warning("DDL at %s is rewritten: %s: %s", describe(ddl.ts), change, ddl.query)
     if not query:
@@ -59,7 +56,8 @@ def _refused(fault: ServerFault, where: str, ddl: Ddl, query: str) -> SinkError:
 
 def _enter(connection: Connection, ddl: Ddl) -> None:
     """Make the session one as the DDL was run in upstream."""
-    connection.run(f"SET SESSION sql_mode = '{DDL_SQL_MODE}', time_zone = %s, timestamp = %s", ddl.zone, ddl.now)
+    _set_zone(connection, ddl)
+    connection.run(f"SET SESSION sql_mode = {DDL_SQL_MODE}, timestamp = %s", ddl.now)
     connection.run("SET SESSION autocommit = 1")  # MariaDB's EXCHANGE PARTITION waits for a lock of its own without it
     connection.run("SET SESSION character_set_server = utf8mb4, collation_server = utf8mb4_bin")
     try:
@@ -71,5 +69,21 @@ def _enter(connection: Connection, ddl: Ddl) -> None:
         connection.run(f"USE {name(ddl.schema)}")
 
 
+def _set_zone(connection: Connection, ddl: Ddl) -> None:
+    """Set the session's zone, or its offset at the time of the DDL where the server does not know the zone. Raises SinkError where that
+    would be another time."""
+    try:
+        connection.run("SET SESSION time_zone = %s", ddl.zone)
+    except ServerFault as fault:
+        if fault.code != UNKNOWN_ZONE:
+            raise
+        if not ddl.offset:
+            raise SinkError(
+                f"{connection.where} does not know the time zone {ddl.zone}, and a DDL has TIMESTAMP literals of it: {redact(ddl.query)}",
+                hint=HINTS[UNKNOWN_ZONE] + " Then `tidemill changefeed resume`.",
+            ) from fault
+        connection.run("SET SESSION time_zone = %s", ddl.offset)
+
+
 def _leave(connection: Connection) -> None:
-    connection.run(f"SET SESSION sql_mode = '{SQL_MODE}', time_zone = '+00:00', timestamp = DEFAULT, autocommit = 0")
+    connection.run(f"SET SESSION sql_mode = {SQL_MODE}, time_zone = '+00:00', timestamp = DEFAULT, autocommit = 0")

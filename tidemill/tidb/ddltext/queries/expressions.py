@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.queries.functions import Functions
-from tidemill.tidb.ddltext.queries.literals import quote_name, quote_text
+from tidemill.tidb.ddltext.queries.literals import quote_name, quote_text, whole_number
 from tidemill.tidb.sql.keywords import RESERVED, UNRESERVED, WINDOW_FUNCTIONS, words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
 
@@ -249,7 +249,7 @@ class Expressions(Functions):
         if token.kind is Kind.WORD and (special := self.accept_special_form()):
             return Expression(special)
         if text := self.accept_literal():
-            if token.kind is Kind.INT and int(token.text) < 2**63:
+            if token.kind is Kind.INT and whole_number(token.text) < 2**63:
                 return Expression(text, Shape.INTEGER)
             return Expression(text, Shape.VALUE)
         if token.kind is Kind.USER_VARIABLE:
@@ -311,7 +311,7 @@ class Expressions(Functions):
             return f"{schema}.{printed}{self.arguments()}"
         column = self.column_name()
         if arrow := self.accept_any(("->", "->>")):
-            path = f"_{self.charset.upper()}{self.plain_string()}"
+            path = f"_{self.value_charset.upper()}{self.plain_string()}"
             extract = f"JSON_EXTRACT({column}, {path})"
             return f"JSON_UNQUOTE({extract})" if arrow == "->>" else extract
         if start.kind is Kind.WORD and start.reserved:

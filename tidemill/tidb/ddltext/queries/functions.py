@@ -117,7 +117,7 @@ class Functions(Cursor):
             "FIRST_VALUE": lambda: self.value_function("FIRST_VALUE"),
             "GET_FORMAT": self.get_format,
             "GROUP_CONCAT": self.group_concat,
-            "INSERT": lambda: "INSERT_FUNC" + self.arguments(),
+            "INSERT": lambda: ("INSERT" if self.dialect.exact else "INSERT_FUNC") + self.arguments(),
             "JSON_ARRAYAGG": lambda: self.json_aggregate("JSON_ARRAYAGG", 1),
             "JSON_OBJECTAGG": lambda: self.json_aggregate("JSON_OBJECTAGG", 2),
             "LAG": lambda: self.offset_function("LAG"),
@@ -226,9 +226,11 @@ class Functions(Cursor):
     def char_function(self) -> str:
         self.expect("(")
         values = self.list_of(self.expression)
-        charset = quote_text(self.charset_name()) if self.accept("USING") else "NULL"
+        charset = self.charset_name() if self.accept("USING") else ""
         self.expect(")")
-        return f"CHAR_FUNC({values}, {charset})"
+        if self.dialect.exact:
+            return f"CHAR({values}{f' USING {charset}' if charset else ''})"
+        return f"CHAR_FUNC({values}, {quote_text(charset) if charset else 'NULL'})"
 
     def extract(self) -> str:
         self.expect("(")
@@ -252,7 +254,7 @@ class Functions(Cursor):
         self.expect(",")
         right = self.bits()
         self.expect(")")
-        return f"{left}%{right}"
+        return f"MOD({left}, {right})" if self.dialect.exact else f"{left}%{right}"
 
     def position(self) -> str:
         self.expect("(")
@@ -285,7 +287,7 @@ class Functions(Cursor):
         self.expect("(")
         direction = self.accept_any(("BOTH", "LEADING", "TRAILING"))
         if direction:
-            removed = f"_{self.charset.upper()}' '" if self.at("FROM") else self.expression()
+            removed = f"_{self.value_charset.upper()}' '" if self.at("FROM") else self.expression()
             self.expect("FROM")
             text = f"{direction} {'' if removed == 'NULL' else removed + ' '}FROM {self.expression()}"
         else:

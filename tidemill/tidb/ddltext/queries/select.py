@@ -9,6 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 from tidemill.tidb.ddltext.cursor import printed_name
+from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.queries.expressions import Expression, Expressions, Shape
 from tidemill.tidb.ddltext.queries.hints import print_hints
 from tidemill.tidb.ddltext.queries.literals import quote_name
@@ -133,6 +134,7 @@ class Queries(Expressions):
     def common_table(self) -> str:
         written = self.identifier()
         self.common_tables.add(written.lower())
+        self.names.common_table(written)
         name = quote_name(written)
         columns = " " + self.in_parentheses(self.name) if self.at("(") else ""
         self.expect("AS")
@@ -145,7 +147,8 @@ class Queries(Expressions):
 
     def parse_select(self) -> Select:
         if self.accept("TABLE"):
-            select = Select(f"TABLE {self.table_name()}")
+            table = self.table_name()
+            select = Select(self.dialect.part(Part.TABLE_QUERY, "TABLE") + f" {table}")
         elif self.accept("VALUES"):
             select = Select(f"VALUES {self.list_of(self.values_row)}")
         else:
@@ -160,7 +163,7 @@ class Queries(Expressions):
         self.expect("ROW", "(")
         values = "" if self.at(")") else self.list_of(self.value_or_default, ",")
         self.expect(")")
-        return f"ROW({values})"
+        return f"{self.dialect.part(Part.VALUES_ROW, 'ROW')}({values})"
 
     def value_or_default(self) -> str:
         if self.at("DEFAULT") and self.peek().upper != "(":
@@ -388,11 +391,14 @@ class Queries(Expressions):
         return ""
 
     def parse_factor(self) -> Source | Join:
+        lateral = "LATERAL " if self.at("LATERAL", "(") and self.accept("LATERAL") else ""
         if (query := self.accept_parenthesised_query()) is not None:
-            text = f"({self.printed(query)})"
+            text = f"{lateral}({self.printed(query)})"
             alias = self.table_alias()
             self.names.source(("", alias), alias, common=True)
             return Source(f"{text} AS {quote_name(alias)}" if alias else text, is_query=True)
+        if lateral:
+            raise self.fail("a query")
         if self.accept("("):
             joined = self.parse_table_references()
             self.expect(")")

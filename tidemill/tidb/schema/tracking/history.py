@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
@@ -29,6 +29,7 @@ from tidemill.tidb.schema.metakeys import META_TABLE_ID, Subject, capture_ranges
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.tracking.catalog import Catalog, Edits, JobSource
 from tidemill.tidb.schema.tracking.effects import effects
+from tidemill.tidb.schema.tracking.named import Name, catalogue_names
 from tidemill.tidb.schema.tracking.tracker import JobTracker, PlacedDdl
 from tidemill.tidb.schema.tracking.versions import (
     Change,
@@ -353,7 +354,20 @@ class SchemaHistory:
         after = self.described(last, event.ts) if last is not None else None
         if event.after is None and event.before is not None:  # a drop: the table as it was last described, whatever described it
             other = self._last_described(event.before, event.ts)
-        return replace(draft, query=query, reprinted=reprinted, before=before, after=after, other=other)
+        if event.names is None:
+            event.names = self._names(event, draft)
+        return replace(draft, query=query, reprinted=reprinted, before=before, after=after, other=other, names=event.names)
+
+    def _names(self, event: PlacedDdl, draft: DdlEvent) -> dict[Name, Name]:
+        """Return the names in the statement that the catalogue has in other letters."""
+        own = [version.name for version in (event.after, event.before, event.other) if version is not None]
+
+        def snapshots() -> Iterator[SchemaSnapshot]:
+            yield self._timeline.snapshot(event.ts)
+            if event.ts > self.start_ts:
+                yield self._timeline.snapshot(event.ts - 1)
+
+        return catalogue_names(event.statement, (draft.schema, draft.pre_schema), own, snapshots)
 
     def _print(self, event: PlacedDdl) -> tuple[str, bool]:
         try:
@@ -414,6 +428,7 @@ def _draft(event: PlacedDdl) -> DdlEvent:
         other=event.other,
         start_ts=event.start_ts,
         bdr_role=event.bdr_role,
+        statement=event.statement,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill.tidb.ddltext import DdlSyntaxError, canonical_ddl
+from tidemill.tidb.ddltext import TICDC, DdlSyntaxError, Dialect, Names, canonical_ddl
 from tidemill.tidb.ddltext.synthesized import drop_table, drop_view, exchange_partition, rename_table, split_statements
 from tidemill.tidb.schema.job import DdlJob
 
@@ -19,12 +19,13 @@ class Statement:
     charset: str
     collate: str
     fault: str = ""  # why no source could be made from the job; `source` is then the user's text, which says more than this event
+    was_printed: bool = False  # `source` itself is a text that TiDB printed
 
-    def printed(self) -> str:
-        """Return the text as TiDB prints it. Raises DdlSyntaxError."""
+    def printed(self, names: Names | None = None, dialect: Dialect = TICDC) -> str:
+        """Return the text as TiDB prints it, or with other names and in another dialect. Raises DdlSyntaxError."""
         if self.fault:
             raise DdlSyntaxError(self.fault, 0)
-        return canonical_ddl(self.source, self.sql_mode, self.charset, self.collate)
+        return canonical_ddl(self.source, self.sql_mode, self.charset, self.collate, names, dialect, printed=self.was_printed)
 
 
 def written(job: DdlJob) -> Statement:

@@ -15,6 +15,7 @@ from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking import statements
 from tidemill.tidb.schema.tracking.catalog import Catalog
+from tidemill.tidb.schema.tracking.named import Name
 from tidemill.tidb.schema.tracking.renames import Move, in_order
 from tidemill.tidb.schema.tracking.statements import Statement
 from tidemill.tidb.schema.tracking.versions import Change, TableVersion
@@ -121,6 +122,7 @@ class PlacedDdl:
     done: TableVersion | None = None  # the table when the job was done
     bdr_role: str = ""  # empty as well if another change data capture ran it
     printed: tuple[str, bool] | None = None  # the text that is sent, and whether it is printed as TiDB prints it
+    names: dict[Name, Name] | None = None  # see DdlEvent
 
     @property
     def order(self) -> tuple[int, int, int]:

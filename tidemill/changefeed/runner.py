@@ -45,6 +45,7 @@ from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import (
     DiskLow,
     Fenced,
+    FolderHeld,
     LogUnavailable,
     RegistryError,
     SchemaIncompatible,
@@ -403,7 +404,7 @@ class Runner:
             return
         try:
             self._registration.update(checkpoint_ts)
-        except (LogUnavailable, DiskLow) as error:
+        except (LogUnavailable, DiskLow, FolderHeld) as error:
             log.debug("the checkpoint could not be written into the log: %s", error.message)
 
     def _note_away(self, error: LogUnavailable) -> None:

@@ -68,8 +68,13 @@ class Registration:
 
 
 def _state_file(storage: Storage, feed: str, *, durable: bool = True) -> StateFile:
-    lock = FolderLock(storage.path(log_format.FEEDS)) if storage.local else None
+    lock = FolderLock(storage.path(_lock(feed))) if storage.local else None
     return StateFile(storage, _file(feed), lock=lock, durable=durable)
+
+
+def _lock(feed: str) -> str:
+    """A feed's lock, without its suffix: a name that no feed can have."""
+    return f"{log_format.FEEDS}/.{feed}"
 
 
 def _content(checkpoint_ts: SavedTs, by: str, of: str) -> bytes:
@@ -120,7 +125,10 @@ def registered(location: str | Path | Storage, feed: str) -> Registration:
 
 def remove(location: str | Path | Storage, feed: str) -> None:
     """Remove a changefeed: it does not need the log any more."""
-    open_storage(location).delete(_file(feed))
+    storage = open_storage(location)
+    storage.delete(_file(feed))
+    if is_replay(feed):  # only one process ever used its lock
+        storage.delete(f"{_lock(feed)}.lock")
 
 
 def remove_of_servers(storage: Storage, known: Callable[[], Iterable[str]]) -> list[str]:
@@ -142,7 +150,7 @@ def remove_of_servers(storage: Storage, known: Callable[[], Iterable[str]]) -> l
 def _remove_as(storage: Storage, feed: str, content: bytes) -> bool:
     """Remove a feed if its file is still so. An object store cannot do that in one step: it is first marked as removed."""
     if not storage.can_swap:
-        with FolderLock(storage.path(log_format.FEEDS)) if storage.local else nullcontext():
+        with FolderLock(storage.path(_lock(feed))) if storage.local else nullcontext():
             if storage.read(_file(feed)) != content:
                 return False
             storage.delete(_file(feed))

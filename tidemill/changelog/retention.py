@@ -218,7 +218,6 @@ def drop(storage: Storage) -> None:
     storage.settle("")
     for folder in FOLDERS:
         storage.delete_folder(folder)
-    for folder in (log_format.SCHEMA, log_format.FEEDS):
-        storage.delete(f"{folder}.lock")
+    storage.delete(f"{log_format.SCHEMA}.lock")
     for name in (log_format.PROBE, log_format.GROWTH, log_format.LOCK):
         storage.delete(name)

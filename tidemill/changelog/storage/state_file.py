@@ -29,11 +29,12 @@ class StateFile:
     def __init__(
         self, storage: Storage, name: str, *, lock: AbstractContextManager[None] | None = None, held: bool = False, durable: bool = True
     ) -> None:
-        """`lock`: on a file system, of all who change the file; None: one beside the file. `held`: the caller holds a lock of all who do
-        whenever it changes the file. `durable`: a change survives a crash of the machine when it returns."""
+        """`lock`: on a file system, of all who change the file, which is written under it; None: one beside the file. `held`: the caller
+        holds a lock of all who do whenever it changes the file. `durable`: a change survives a crash of the machine when it returns."""
         self._storage, self._name, self._held, self._durable = storage, name, held, durable
         self.place = storage.path(name)
         self._lock = FolderLock(self.place) if lock is None and storage.local and not held else lock
+        self._under_lock = lock is not None or not durable
         self._turn = threading.Lock()
         self._seen: tuple[bytes | None, Token | None] | None = None
         """The version that this writer read or wrote last; None: it has to be read."""
@@ -76,7 +77,7 @@ class StateFile:
             self._seen = data, written
         elif self._lock is None:
             self._storage.replace(self._name, data, durable=self._durable)
-        elif not (self._publish(found, data) if self._durable else self._overwrite(found, data)):
+        elif not (self._overwrite(found, data) if self._under_lock else self._publish(found, data)):
             return False
         else:
             self._seen = data, None
@@ -87,7 +88,7 @@ class StateFile:
         with self._lock:
             if self._storage.read(self._name) != found:
                 return False
-            self._storage.replace(self._name, data, durable=False)
+            self._storage.replace(self._name, data, durable=self._durable)
             return True
 
     def _publish(self, found: bytes | None, data: bytes) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.support.servers.mariadb import MariaDb, mariadb
 from tests.support.views.shop import QUERIES, Shop, arrived, engine, planned
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError
-from tidemill.views.shape import shape_of
+from tidemill.views import types as t
+from tidemill.views.shape import WEIGHT, Keyed, Shape, shape_of
 from tidemill.views.targets.mysql import MysqlTarget
 
 __all__ = ["mariadb"]
@@ -50,3 +53,23 @@ def test_the_table_has_the_rows_of_the_view(mariadb: MariaDb, number: int) -> No
             target(mariadb, number, "other").create()
         into.drop()
         into.close()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_value_that_a_database_cannot_keep_is_named_with_table_column_and_key(mariadb: MariaDb, value: float) -> None:
+    mariadb.clear()
+    options = parse_sink_uri(mariadb.uri).database
+    shape = Shape(Keyed.COLUMNS, pa.schema([pa.field("id", t.INT, False), pa.field("v", t.DOUBLE)]), ("id",), ())
+    into = MysqlTarget(options, "v", "view-v-1", shape)
+    into.create()
+
+    def deliver(number: float, ts: int) -> None:
+        into.deliver(pa.table({"id": pa.array([7], pa.int32()), "v": pa.array([number]), WEIGHT: pa.array([1], pa.int8())}), ts)
+
+    deliver(1.5, 101)
+    with pytest.raises(SinkError, match=rf"views\.v: column v of the row with key id=7 is {value}") as refused:
+        deliver(value, 102)
+    assert not refused.value.retryable
+    into.close()
+    assert (mariadb.rows("SELECT id, v FROM views.v"), into.delivered()) == ([(7, 1.5)], 101)
+    into.close()

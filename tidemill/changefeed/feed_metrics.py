@@ -72,5 +72,6 @@ _COUNTED = {
     "slow_rows": "Rows that the plain encoder wrote instead of a kernel",
     "skipped_rows": "Rows that were left out by name (--skip-row)",
     "corrupted_rows": "Rows that were sent although they do not fit their checksum",
+    "missed_rows": "Rows that were to be changed or deleted in a database and were not there",
     "errors": "Attempts that failed",
 }

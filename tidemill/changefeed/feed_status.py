@@ -35,6 +35,7 @@ class Status:
     slow_rows: int = 0
     skipped_rows: int = 0  # left out by --skip-row
     corrupted_rows: int = 0  # sent although they do not fit their checksum
+    missed_rows: int = 0  # of a database: to be changed or deleted, but not there
     errors: int = 0  # failed attempts
     epoch: int = 0
     last_batch: dict[str, float] = field(default_factory=dict)

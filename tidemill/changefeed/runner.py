@@ -331,7 +331,18 @@ class Runner:
     def _begin_status(self, identity: FeedIdentity, at: int) -> None:
         before = self._folder.status() or {}
         status = self._status
-        for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows", "errors"):
+        for name in (
+            "batches",
+            "rows",
+            "messages",
+            "bytes",
+            "ddls",
+            "slow_rows",
+            "skipped_rows",
+            "corrupted_rows",
+            "missed_rows",
+            "errors",
+        ):
             setattr(status, name, before.get(name, 0))
         if self._options.retries and before.get("state") == State.WARNING:
             status.state, status.error, status.warning_since = State.WARNING, before.get("error"), before.get("warning_since")
@@ -357,6 +368,7 @@ class Runner:
         status.slow_rows += stats.slow_rows
         status.skipped_rows += stats.skipped_rows
         status.corrupted_rows += stats.corrupted_rows
+        status.missed_rows += stats.missed_rows
         status.ddls += len(report.ddls)
         status.epoch = report.epoch
         status.last_batch = {"batch": report.batch, "rows": stats.rows, "attempts": report.attempts, "cpu_ms": stats.cpu_ns / 1e6}

@@ -20,7 +20,9 @@ from tidemill.consumer.rawrows import Shape, Shapes, cells_of
 from tidemill.errors import SchemaError, SinkError, TidemillError
 from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.events import Column, DdlMessage, RowEvent
-from tidemill.protocols.sql.literals import AND, SqlTable, literal, name
+from tidemill.protocols.sql.hints import Program
+from tidemill.protocols.sql.literals import SqlTable, literal, name
+from tidemill.protocols.sql.missed import Statement
 from tidemill.records import KIND_DELETE, KIND_INSERT
 from tidemill.sinks.mysql.bookkeeping import SCHEMA
 from tidemill.sinks.mysql.codes import Fate
@@ -29,7 +31,7 @@ from tidemill.sinks.mysql.control import Ddl, zone_text
 from tidemill.sinks.mysql.ddls.statement import execute
 from tidemill.sinks.mysql.driver import DDL_LIMIT_MS
 from tidemill.sinks.mysql.merge import Change
-from tidemill.sinks.mysql.statements import Limits, TableStatements, packets
+from tidemill.sinks.mysql.statements import Limits, TableStatements, packets, text_of
 from tidemill.tidb.ddltext import EXACT, DdlSyntaxError, FoundNames, RoutedNames, canonical_ddl, was_printed
 from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.rows.cells import Cell
@@ -104,7 +106,7 @@ class DatabaseTables:
             return do()
         except ServerFault as fault:
             self._drop()
-            raise fault.error(self._where) from fault
+            raise fault.error(self._where, Program.CONSUMER) from fault
         except TidemillError:
             self._drop()
             raise
@@ -179,7 +181,7 @@ class DatabaseTables:
         except ServerFault as fault:
             if last or fault.fate is not Fate.RETRY or fault.code == DUPLICATE:
                 self._drop()
-                raise fault.error(self._where) from fault
+                raise fault.error(self._where, Program.CONSUMER) from fault
             log.debug("%s: %s; the transaction is run again", self._where, fault)
             self._call(self._connection.rollback)
             self._in_transaction = False
@@ -204,7 +206,7 @@ class DatabaseTables:
     def _flush(self) -> None:
         """Write what waits into the open transaction."""
         size = min(PACKET, self._connection.max_packet - 1024)
-        found = list(packets(self._waiting.statements(self._limits), size, together=True))
+        found = [text_of(packet) for packet in packets(self._waiting.statements(self._limits), size, together=True)]
         self._waiting.clear()
         self._written += found
         for packet in found:
@@ -361,7 +363,7 @@ class _Target:
 
     def key(self, cells: Sequence[Cell]) -> bytes:
         """Return the text that finds a row."""
-        return AND.join(self.table.condition(column) + self._literal(column, cells) for column in self.table.key)
+        return self.table.key_of([self._literal(column, cells) for column in self.table.key])
 
     def row(self, cells: Sequence[Cell]) -> bytes:
         """Return the literals of a row."""
@@ -371,7 +373,15 @@ class _Target:
         cell = cells[self._places[column.name]]
         if column.tp == MySQLType.TIMESTAMP and isinstance(cell, str) and self._zone is not UTC:
             cell = in_utc(cell, self._zone)
-        return literal(column, cell)
+        try:
+            return literal(column, cell)
+        except ValueError:
+            key = ", ".join(f"{one.name}={cells[self._places[one.name]]!r}" for one in self.table.key)
+            raise SinkError(
+                f"{self.table.schema}.{self.table.table}: column {column.name} of the row with key {key} is {cell!r}, which "
+                "a database cannot keep",
+                hint="Correct the row upstream, or leave its message out.",
+            ) from None
 
 
 def in_utc(text: str, zone: tzinfo) -> str:
@@ -421,7 +431,7 @@ class _Waiting:
     def _cells(target: _Target, image: Sequence[Column], other: Sequence[Column]) -> list[Cell] | None:
         return cells_of(target.shape, image, other) if image else None
 
-    def statements(self, limits: Limits) -> Iterator[bytes]:
+    def statements(self, limits: Limits) -> Iterator[Statement]:
         """Yield the statements: of each table what goes, then what is there now, replacing what is in its way."""
         for rows in self._rows.values():
             for target, gone in _grouped((target, Change(KIND_DELETE, key, b"")) for key, (target, row) in rows.items() if not row):

@@ -24,7 +24,6 @@ from typing import Any, Protocol
 
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.delivery import plan, time_plan
-from tidemill.delivery.corrupted_rows import CorruptedRows
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_pack import Target
 from tidemill.delivery.machine import actions as A
@@ -34,6 +33,7 @@ from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.machine.state import Phase
 from tidemill.delivery.measure.timings import Timings
 from tidemill.delivery.position import Position, Ranges, SavedPosition, end_of
+from tidemill.delivery.row_warnings import RowWarnings
 from tidemill.delivery.work_item import TaskResult, TaskStats, WorkItem
 from tidemill.errors import BatchFailed, TidemillError, made
 from tidemill.protocols.common.messages import KeyValue
@@ -125,7 +125,7 @@ class BatchDriver:
     """Asks the sink for its topics again; whether they differ from before."""
     bootstraps: Callable[[], Iterable[E.BootstrapMessage]] | None = None
     """Messages ahead of the first rows; None: the protocol has none."""
-    corrupted: CorruptedRows = field(default_factory=CorruptedRows)
+    row_warnings: RowWarnings = field(default_factory=RowWarnings)
     on_failure: Callable[[TidemillError], None] = lambda error: None
     """Called for each failed attempt that will be followed by another."""
     on_ddl: Callable[[DdlEvent], None] = lambda event: None
@@ -263,8 +263,8 @@ class BatchDriver:
                 self.source.refresh()
             case A.NoteFailure(error):
                 self.on_failure(error)
-            case A.ReportCorrupted(stats):
-                self.corrupted.tell(stats)
+            case A.ReportRows(stats):
+                self.row_warnings.tell(stats)
             case A.Warn(text):
                 log.warning("%s", text)
             case A.Debug(text):

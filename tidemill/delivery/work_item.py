@@ -50,6 +50,8 @@ class TaskStats:
     skipped_rows: int = 0  # left out by name
     corrupted_rows: int = 0  # sent although they do not fit their checksum
     corrupted: tuple[str, ...] = ()  # some of them by name
+    missed_rows: int = 0  # to be changed or deleted, but not there
+    missed: tuple[str, ...] = ()  # some of them by name
     slow_rows: int = 0  # encoded by the plain reference instead of a kernel
     route_ns: int = 0
     encode_ns: int = 0

@@ -50,14 +50,16 @@ def literal_of(column: ColumnInfo) -> str:
     return text if column.not_null else f"IFNULL({text},'NULL')"
 
 
+def _constant(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'" if text else ""
+
+
 def key_text(table: DiffTable) -> str:
     """Return the expression for the text of a row's key."""
     parts: list[str] = []
-    for number, column in enumerate(table.sql.key):
-        before = (" AND " if number else "") + table.sql.condition(column).decode()
-        if before:
-            parts.append("'" + before.replace("\\", "\\\\").replace("'", "\\'") + "'")
-        parts.append(literal_of(column))
+    for number, one in enumerate(table.sql.conditions):
+        parts += [_constant((" AND " if number else "") + one.before), literal_of(table.sql.key[one.place]), _constant(one.after)]
+    parts = list(filter(None, parts))
     return f"CONCAT({','.join(parts)})"
 
 

@@ -74,7 +74,6 @@ class DiffTable:
     json: JsonStyle = JsonStyle.GO
     buckets: Buckets = Hashed(1)
     touched_only: bool = False
-    singles: frozenset[str] = frozenset()  # columns that are FLOAT
     origin: TableInfo | None = None
     """The table as it is upstream."""
 
@@ -82,17 +81,12 @@ class DiffTable:
     def of(
         cls, number: int, schema: str, info: TableInfo, json: JsonStyle, *, touched_only: bool = False, unknown: Set[int] = frozenset()
     ) -> DiffTable:
-        """Return a table whose FLOAT columns are compared as the doubles that they are stored as: databases print FLOAT differently.
-
-        `unknown`: ids of columns that are left out, because the upstream's values are not known.
-        """
-        singles = frozenset(c.name for c in info.columns if c.tp == MySQLType.FLOAT)
-        columns = tuple(replace(c, tp=MySQLType.DOUBLE) if c.name in singles else c for c in info.columns)
-        compared = replace(info, columns=columns)
+        """Return a table. `unknown`: ids of columns that are left out, because the upstream's values are not known."""
+        compared = info
         if unknown:
             indices = tuple(i for i in info.indices if unknown.isdisjoint(c.id for c in info.index_columns(i)))
-            compared = replace(compared, columns=tuple(c for c in columns if c.id not in unknown), indices=indices)
-        return cls(number, schema, info.name, compared, json, touched_only=touched_only, singles=singles, origin=info)
+            compared = replace(info, columns=tuple(c for c in info.columns if c.id not in unknown), indices=indices)
+        return cls(number, schema, info.name, compared, json, touched_only=touched_only, origin=info)
 
     @property
     def name(self) -> str:

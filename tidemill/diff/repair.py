@@ -48,9 +48,7 @@ def _write(table: DiffTable, one: RowDifference) -> bytes:
 
 def condition(table: DiffTable, key: bytes) -> bytes:
     """Return what finds a row by the text of its key."""
-    if table.sql.has_key and len(table.sql.key) == 1:
-        return name(table.sql.key[0].name).encode() + b"=" + key
-    return key
+    return table.sql.where(key)
 
 
 def shown(table: DiffTable, one: RowDifference) -> str:

@@ -86,8 +86,7 @@ def _counted(table: DiffTable, upstream: Iterable[Row], downstream: Iterable[Row
 
 
 def _condition(table: DiffTable, row: bytes) -> bytes:
-    pairs = zip(table.sql.key, literals(row), strict=True)
-    return b" AND ".join(table.sql.condition(column) + text for column, text in pairs)
+    return table.sql.key_of(literals(row))
 
 
 def differing(table: DiffTable, upstream: bytes, downstream: bytes) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ def differing(table: DiffTable, upstream: bytes, downstream: bytes) -> tuple[str
     if len(ours) != len(columns) or len(theirs) != len(columns):
         return tuple(column.name for column in columns)
     different = ((c, a, b) for c, a, b in zip(columns, ours, theirs, strict=True) if a != b)
-    return tuple(c.name for c, a, b in different if not _same(c, a, b, _SINGLE if c.name in table.singles else _DOUBLE))
+    return tuple(c.name for c, a, b in different if not _same(c, a, b, _SINGLE if c.tp == MySQLType.FLOAT else _DOUBLE))
 
 
 def _same(column: ColumnInfo, ours: bytes, theirs: bytes, epsilon: float) -> bool:
@@ -134,4 +133,4 @@ def _unquoted(literal: bytes) -> bytes:
 
 def key_of(table: DiffTable, cells: Sequence[bytes]) -> bytes:
     """Return the text of a key from the literals of its columns."""
-    return b" AND ".join(table.sql.condition(column) + cell for column, cell in zip(table.sql.key, cells, strict=True))
+    return table.sql.key_of(cells)

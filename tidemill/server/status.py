@@ -25,7 +25,7 @@ def capture_status(folder: Path) -> CaptureStatus:
     return CaptureStatus(**fitting(CaptureStatus, found))
 
 
-WRITTEN = ("histograms", "brokers", "errors", "slow_rows", "corrupted_rows")
+WRITTEN = ("histograms", "brokers", "errors", "slow_rows", "corrupted_rows", "missed_rows")
 """What the delivery host only writes into delivery.json. The rest it also tells each second."""
 
 

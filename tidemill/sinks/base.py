@@ -74,6 +74,14 @@ class TaskSink(Protocol):
         """Drop messages that were not acknowledged, and never deliver them later. Never raises."""
 
 
+@runtime_checkable
+class CountsMissed(Protocol):
+    """A task sink that knows whether rows that it changes were there."""
+
+    def missed(self) -> tuple[int, tuple[str, ...]]:
+        """Return how many rows since `begin` were to be changed or deleted and were not there, and name some."""
+
+
 class DriverSink(Protocol):
     """The half in the driver. All methods raise SinkError (give up) or SinkUnavailable (the batch may be tried again)."""
 

@@ -94,6 +94,42 @@ def test_in_safe_mode_files_may_be_applied_again(mariadb: MariaDb, tmp_path: Pat
     assert mariadb.rows("SELECT COUNT(*) FROM d.t") == [(4,)]
 
 
+def keyless(folder: Path) -> Path:
+    """Files with two rows of a table with a key, and three of one without, of which two are the same."""
+    files = RecordFiles(folder)
+    for ts, text in (
+        (10, "create database d"),
+        (20, "use `d`; create table t (id int primary key, v varchar(9))"),
+        (30, "create table d.u (id int)"),
+    ):
+        files.append(pb_binlog_pb2.Binlog(tp=pb_binlog_pb2.DDL, commit_ts=ts, ddl_query=text.encode()).SerializeToString())
+    for ts, table, key in ((40, "t", 1), (50, "u", 7), (60, "u", 7), (70, "t", 2), (80, "u", 8)):
+        files.append(inserted(ts, table, key))
+    files.close()
+    return folder
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_rows_without_a_key_are_not_applied_twice(mariadb: MariaDb, tmp_path: Path, safe: bool) -> None:
+    mariadb.clear()
+    keyless(tmp_path)
+    applied(mariadb, tmp_path, safe_mode=safe, stop_tso=60)
+    with pytest.raises(SchemaError, match=r"rows of d\.u up to .* were applied before, and it has no key") as refused:
+        applied(mariadb, tmp_path, safe_mode=safe)
+    assert "-start-tso 61" in refused.value.hint
+    assert mariadb.rows("SELECT id FROM d.u") == [(7,), (7,)]
+    applied(mariadb, tmp_path, safe_mode=safe, start_tso=61)
+    assert mariadb.rows("SELECT id FROM d.u ORDER BY id") == [(7,), (7,), (8,)]
+    mariadb.run("DELETE FROM d.u")
+    applied(mariadb, tmp_path, safe_mode=True)
+    assert mariadb.rows("SELECT id FROM d.u ORDER BY id") == [(7,), (7,), (8,)]
+    with pytest.raises(SchemaError, match="would be there twice") as refused:
+        applied(mariadb, tmp_path, safe_mode=True)
+    mariadb.run(refused.value.hint[refused.value.hint.index("DELETE FROM") :].rstrip("."))
+    applied(mariadb, tmp_path, safe_mode=True)
+    assert mariadb.rows("SELECT COUNT(*) FROM d.u") == [(6,)]  # who says so gets them
+
+
 def test_what_a_drainer_wrote_again_after_a_crash_is_left_out(mariadb: MariaDb, tmp_path: Path) -> None:
     mariadb.clear()
     small(tmp_path)

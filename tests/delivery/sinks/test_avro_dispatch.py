@@ -17,9 +17,8 @@ from tests.support.servers.registries import Front, MemoryRegistry
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.config.registry_address import with_registry
-from tidemill.delivery.corrupted_rows import CorruptedRows
 from tidemill.delivery.inputs.table_router import Settings
-from tidemill.delivery.work_item import TaskStats
+from tidemill.delivery.row_warnings import CORRUPTED, RowWarning
 from tidemill.protocols.avro.decode import AvroReader
 from tidemill.protocols.open import RowEvent, decode
 from tidemill.tidb.keys import record_key
@@ -103,13 +102,13 @@ def test_rows_that_do_not_fit_their_checksum_are_told(front: Front, tmp_path: Pa
 
 def test_corrupted_rows_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     now = [100.0]
-    rows = CorruptedRows(lambda: now[0])
+    rows = RowWarning(CORRUPTED, lambda: now[0])
     with caplog.at_level(logging.WARNING, "tidemill"):
         for count in (0, 2, 3, 4):
-            rows.tell(TaskStats(-1, corrupted_rows=count, corrupted=("a.b, key 01, commit_ts 5",) * min(count, 1)))
+            rows.tell(count, ("a.b, key 01, commit_ts 5",) * min(count, 1))
             now[0] += 4.9
-        rows.tell(TaskStats(-1))
+        rows.tell(0, ())
         now[0] += 1
-        rows.tell(TaskStats(-1, corrupted_rows=1, corrupted=("c.d, key 02, commit_ts 6",)))
+        rows.tell(1, ("c.d, key 02, commit_ts 6",))
     assert [record.getMessage().partition(":")[0].split()[0] for record in caplog.records] == ["2", "8"]
     assert "c.d, key 02" in caplog.text

@@ -81,6 +81,8 @@ def test_broken_rows(seed: int) -> None:
         (MySQLType.DOUBLE, {}, 1e300, b"1e+300"),
         (MySQLType.DOUBLE, {}, 0.1, b"0.1"),
         (MySQLType.FLOAT, {}, 16777216.0, b"1.6777216e+07"),
+        (MySQLType.FLOAT, {}, 3.3, b"3.299999952316284"),
+        (MySQLType.FLOAT, {}, -3.4028235e38, b"-3.4028234663852886e+38"),
         (MySQLType.NEWDECIMAL, {}, "-0.50", b"-0.50"),
         (MySQLType.DURATION, {"Decimal": 6}, "-838:59:59.000000", b"'-838:59:59.000000'"),
         (MySQLType.DATETIME, {}, "0000-00-00 00:00:00", b"'0000-00-00 00:00:00'"),

@@ -51,7 +51,7 @@ class Table:
     def write(self, writes: Writes, *, safe: bool) -> None:
         for key in writes.deletes:
             self.rows.pop(int(key), None)
-        for row in writes.updates:
+        for _, row in writes.updates:
             self.update(parsed(row))
         for row in writes.inserts:
             (self.replace if safe else self.insert)(parsed(row))
@@ -169,4 +169,4 @@ def test_of_the_changes_of_a_row_only_the_last_state_is_written(kinds: str, plai
         writes = merged(changes, safe=mode)
         names = [name for name, texts in (("delete", writes.deletes), ("update", writes.updates), ("insert", writes.inserts)) if texts]
         assert " ".join(names) == expected
-        assert all(row == b"1,10,%d" % (len(kinds) - 1) for row in (*writes.updates, *writes.inserts))
+        assert all(row == b"1,10,%d" % (len(kinds) - 1) for row in (*(row for _, row in writes.updates), *writes.inserts))

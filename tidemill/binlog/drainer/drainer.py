@@ -15,6 +15,7 @@ import grpc
 from tidemill import tso
 from tidemill.binlog.blocks import NONE
 from tidemill.binlog.drainer.destination import Destination, E, Outlet, Reads
+from tidemill.binlog.drainer.outlets import CountsMissed
 from tidemill.binlog.drainer.pages import DrainerPages
 from tidemill.binlog.drainer.pulling import Puller
 from tidemill.binlog.drainer.rows.spill import Spill
@@ -332,7 +333,13 @@ class Drainer(Generic[E]):
             "HeldBy": None if holder is None else {"Pump": holder.node_id, "TS": holder.ts, "LagSeconds": _lag(holder.ts)},
             "Waits": self.waits,
             "Problems": dict(self._puller.problems),
+            "MissedRows": self._missed_rows,
         }
+
+    @property
+    def _missed_rows(self) -> int:
+        """Rows that were to be changed or deleted in a database and were not there, since the start."""
+        return self._outlet.missed_rows if isinstance(self._outlet, CountsMissed) else 0
 
     def samples(self) -> Iterable[Sample]:
         """The figures of /metrics."""
@@ -340,6 +347,7 @@ class Drainer(Generic[E]):
         yield gauge("binlog_drainer_checkpoint_tso", "Everything up to here is kept downstream.", self._save_ts)
         yield gauge("binlog_drainer_checkpoint_delay_seconds", "How old that is.", _lag(self._save_ts))
         yield counter("binlog_drainer_ddl_jobs_total", "DDLs that were delivered.", self.counts["ddls"])
+        yield counter("tidemill_drainer_missed_rows", "Rows to be changed or deleted that were not there.", self._missed_rows)
         yield counter("binlog_drainer_event", "Transactions that were read.", self.counts["transactions"])
         for node_id in self._pulls:
             at = self._merge.join(node_id)

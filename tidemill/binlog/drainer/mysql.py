@@ -54,6 +54,11 @@ class MysqlOutlet:
         self._encoding, self._whole = RowEncoding(columns_of), manner.whole
         self._marked = False
 
+    @property
+    def missed_rows(self) -> int:
+        """How many rows were to be changed or deleted and were not there, since the start."""
+        return self.database.missed_rows
+
     def _columns_of(self, schema: str, table: str) -> list[str] | None:
         known = self.database.find(schema, table)
         return None if known is None else [column.name for column in known.columns]

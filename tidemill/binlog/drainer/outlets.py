@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from datetime import tzinfo
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tidemill.binlog.drainer.database.applying import Manner
 from tidemill.binlog.drainer.database.checkpoint import CheckpointTable
@@ -60,6 +60,15 @@ class Places(Protocol):
         """Let go of the place."""
 
 
+@runtime_checkable
+class CountsMissed(Protocol):
+    """Knows whether rows that it changes were there."""
+
+    @property
+    def missed_rows(self) -> int:
+        """How many rows were to be changed or deleted and were not there, since the start."""
+
+
 class Outlet:
     """A downstream, and how far it is. Safe for threads: a Drainer that is asked to end while entries are written waits for them."""
 
@@ -70,6 +79,11 @@ class Outlet:
         self._writing, self._places, self._picking, self._rows, self.is_behind = writing, places, picking, rows, is_behind
         self._turn = threading.Lock()
         self.load = places.load
+
+    @property
+    def missed_rows(self) -> int:
+        """How many rows were to be changed or deleted in a database and were not there, since the start."""
+        return self._writing.missed_rows if isinstance(self._writing, CountsMissed) else 0
 
     def write(self, entries: Sequence[Delivered]) -> None:
         """Take what is delivered; entries that are left out are passed over. Raises SinkError, MalformedRow, OSError."""
@@ -145,6 +159,11 @@ class RelayedOutlet:
 
     def __init__(self, outlet: MysqlOutlet, relay: RelayLog) -> None:
         self._outlet, self._relay = outlet, relay
+
+    @property
+    def missed_rows(self) -> int:
+        """Those of the database."""
+        return self._outlet.missed_rows
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Keep entries in the relay log, and apply them."""

@@ -7,8 +7,8 @@ from tidemill.tidb.schema.model import ColumnInfo
 
 
 def text_literal(value: bytes) -> str:
-    """Return a text, which is UTF-8."""
-    return f"CONVERT(x'{value.hex()}' USING utf8mb4)"
+    """Return a text, which is UTF-8. It is compared by the column's collation, as a literal is and what CONVERT returns is not."""
+    return f"_utf8mb4 x'{value.hex()}'"
 
 
 def bytes_literal(value: bytes) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tidemill.binlog.outputs.writes import Column, RowWrite, Target, hashes_of
 from tidemill.errors import SchemaError
+from tidemill.protocols.sql.predicates import Compared
 
 Values = Mapping[str, str]
 """SQL literals by the column's name."""
@@ -48,13 +49,13 @@ Told = NamedRows | NamedDdl
 
 @dataclass(frozen=True, slots=True)
 class KnownColumn:
-    """A column downstream. `exact`: two of its values are equal only if their texts are. `findable`: a row can be found by its value."""
+    """A column downstream. `exact`: two of its values are equal only if their texts are. `compared`: how a row is found by its value."""
 
     name: str
     generated: bool = False
     nullable: bool = True
     exact: bool = True
-    findable: bool = True
+    compared: Compared = Compared.AS_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +114,9 @@ class KnownTable:
         written = [name for name in names if not here[name.lower()].generated]
         lower = [name.lower() for name in written]
         key = next((key for key in self.keys if self._finds(key, lower, here)), None)
-        if key is not None:
-            finding = [lower.index(name.lower()) for name in key.columns]
-        else:
-            finding = [place for place, name in enumerate(lower) if here[name].findable] or list(range(len(written)))
-        return Target(self.schema, self.name, tuple(map(Column, written)), tuple(finding), key is not None)
+        finding = [lower.index(name.lower()) for name in key.columns] if key is not None else list(range(len(written)))
+        columns = tuple(Column(name, here[name.lower()].compared) for name in written)
+        return Target(self.schema, self.name, columns, tuple(finding), key is not None)
 
     @staticmethod
     def _finds(key: KnownKey, written: list[str], here: Mapping[str, KnownColumn]) -> bool:

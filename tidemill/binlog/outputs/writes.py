@@ -11,8 +11,8 @@ from tidemill.binlog.outputs.literals import literal
 from tidemill.binlog.outputs.transactions import TableChanges, Transaction
 from tidemill.binlog.rows import Cells, Image, RowChange
 from tidemill.protocols.sql.keys import conflict_keys
+from tidemill.protocols.sql.predicates import Compared, Condition, compared_as, conditions, joined, operand
 from tidemill.tidb.ddltext.queries.literals import quote_name
-from tidemill.tidb.rows.cells import Family, family
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
@@ -24,10 +24,10 @@ NULL = "NULL"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is written. `tp`: MySQL's type code."""
+    """A column that is written."""
 
     name: str
-    tp: int = 0
+    compared: Compared = Compared.AS_IS
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +51,27 @@ class Target:
         return tuple(quote_name(column.name) for column in self.columns)
 
     @property
-    def key(self) -> tuple[Column, ...]:
-        """The columns that find a row."""
-        return tuple(self.columns[place] for place in self.finding)
+    def key_is_list(self) -> bool:
+        """Whether the key is one column."""
+        return self.has_key and len(self.finding) == 1
+
+    @property
+    def key_operand(self) -> bytes:
+        """What is compared with the values of a list."""
+        column = self.columns[self.finding[0]]
+        return operand(column.name, column.compared).encode() if self.key_is_list else b""
+
+    @cached_property
+    def _conditions(self) -> tuple[Condition, ...]:
+        return conditions([(c.name, c.compared) for c in (self.columns[place] for place in self.finding)], has_key=self.has_key)
+
+    def where(self, image: Sequence[str]) -> str:
+        """Return the condition that finds the row that looks so."""
+        return joined(self._conditions, [image[place] for place in self.finding])
+
+    def key_of(self, image: Sequence[str]) -> str:
+        """Return the text of a row's key: a literal if it is one column, else the condition."""
+        return image[self.finding[0]] if self.key_is_list else self.where(image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +83,6 @@ class RowWrite:
     old: tuple[str, ...] | None
     new: tuple[str, ...] | None
     hashes: tuple[int, ...] = ()
-
-    def key_of(self, image: Sequence[str]) -> tuple[str, ...]:
-        """What finds the row that looks so."""
-        return tuple(image[place] for place in self.target.finding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +153,8 @@ class _Writer:
         lower = None if only is None else {name.lower() for name in only}
         self._columns = [c for c in info.output_columns if not c.is_generated and (lower is None or c.name.lower() in lower)]
         key = _handle(info, self._columns)
-        found = key or [c for c in self._columns if family(c) not in (Family.JSON, Family.FLOAT)] or self._columns
-        columns = tuple(Column(c.name, c.tp) for c in self._columns)
-        finding = tuple(self._columns.index(c) for c in found)
+        columns = tuple(Column(c.name, compared_as(c)) for c in self._columns)
+        finding = tuple(self._columns.index(c) for c in key or self._columns)
         self._target = Target(version.schema, info.name, columns, finding, bool(key))
         self._keys = _hashed_columns(info)
 

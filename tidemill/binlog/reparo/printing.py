@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tidemill import tso
 from tidemill.binlog.outputs.named import NamedDdl, NamedRow, Told, Values
 
-_TEXT = re.compile(r"CONVERT\(x'([0-9a-f]*)' USING utf8mb4\)")
+_TEXT = re.compile(r"_utf8mb4 x'([0-9a-f]*)'")
 
 
 def lines(told: Told) -> Iterator[str]:

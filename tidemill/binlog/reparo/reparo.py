@@ -15,10 +15,12 @@ from tidemill.binlog.outputs.ddl_text import read_ddl
 from tidemill.binlog.outputs.named import NamedDdl, NamedRows, Told
 from tidemill.binlog.outputs.writes import Work
 from tidemill.binlog.reparo.files import told_by
+from tidemill.binlog.reparo.keyless import KeylessNotes, Table
 from tidemill.binlog.reparo.printing import lines
 from tidemill.binlog.reparo.settings import ReparoSettings
 from tidemill.config.database import MysqlOptions
-from tidemill.errors import MalformedMessage
+from tidemill.errors import MalformedMessage, SchemaError
+from tidemill.protocols.sql.hints import Program
 from tidemill.tso import describe
 
 TOGETHER = 3
@@ -45,7 +47,7 @@ def reparo(settings: ReparoSettings, zone: tzinfo, show: Callable[[str], None]) 
     if settings.dest_type == "print":
         return _printed(wanted, show)
     to = settings.dest_db
-    manner = Manner(settings.worker_count, settings.txn_batch)
+    manner = Manner(settings.worker_count, settings.txn_batch, program=Program.REPARO)
     database = Database(MysqlOptions(to.host, to.port, to.user, to.password), Session(), manner)
     try:
         return _Applying(database, settings).run(wanted)
@@ -90,6 +92,7 @@ class _Applying:
         self._database, self._safe = database, settings.safe_mode
         self._most = settings.worker_count * settings.txn_batch * TOGETHER
         self._waiting: list[Work] = []
+        self._keyless, self._begun = KeylessNotes(database), dict[Table, int]()
         self._result = Result()
 
     def run(self, wanted: Iterator[Told]) -> Result:
@@ -109,7 +112,9 @@ class _Applying:
 
     def _take(self, told: Told) -> None:
         if isinstance(told, NamedRows):
-            self._waiting.append(self._database.work(told))
+            work = self._database.work(told)
+            self._check(work)
+            self._waiting.append(work)
             if sum(work.count for work in self._waiting) >= self._most:
                 self._write()
             return
@@ -118,8 +123,20 @@ class _Applying:
         self._result.ddls += 1
         self._result.last_ts = told.commit_ts
 
+    def _check(self, work: Work) -> None:
+        """Raises SchemaError for rows without a key that may have been applied before; what came before them is applied."""
+        for table in {(row.target.schema, row.target.table) for row in work.rows() if not row.target.has_key}:
+            try:
+                self._keyless.check(table, work.commit_ts)
+            except SchemaError:
+                self._write()
+                raise
+            self._begun[table] = work.commit_ts
+
     def _write(self) -> None:
         works, self._waiting = self._waiting, []
+        begun, self._begun = self._begun, {}
+        self._keyless.note(begun)
         if works:
             self._database.write(works, safe=self._safe)
             self._result.transactions += len(works)

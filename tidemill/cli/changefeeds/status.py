@@ -305,6 +305,8 @@ def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
         + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
         *_pace(delivery, checkpoint),
     ]
+    if missed := delivery.get("missed_rows"):
+        lines.append(f"missed     {missed} rows that were to be changed or deleted were not in the database; the log names some of them")
     if parts := delivery.get("partitions"):
         lines += [f"  of partition {p} " + describe(end) for p, end in enumerate(parts)]
     if error := delivery.get("error"):

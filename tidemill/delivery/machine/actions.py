@@ -190,8 +190,8 @@ class NoteFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportCorrupted:
-    """Warn of rows that were sent although they do not fit their checksum, if there are any."""
+class ReportRows:
+    """Warn of rows with which something is wrong and that were delivered nevertheless, see `RowWarnings`."""
 
     stats: TaskStats
 
@@ -243,5 +243,5 @@ Request = (
     LearnSchemas | ListBootstraps | TakeEpoch | SendBootstraps | CheckTopics | BeginAttempt | PlanRows | RunJob | CheckFence | ListDdls
     | SendDdl | SendResolved | FinishAttempt | AnnounceDdls | SaveCheckpoint | EndEpoch | Wait
 )  # fmt: skip
-Note = DiscardAttempt | RefreshLog | NoteFailure | ReportCorrupted | Warn | Debug | EndBatch | End | Fail
+Note = DiscardAttempt | RefreshLog | NoteFailure | ReportRows | Warn | Debug | EndBatch | End | Fail
 Action = Request | Note

@@ -270,8 +270,8 @@ class BatchMachine:
         stats = self.batch.stats
         if stats.skipped_rows:
             yield A.Warn(f"{stats.skipped_rows} rows of {self.batch} were left out by name")
-        if stats.corrupted_rows:
-            yield A.ReportCorrupted(stats)
+        if stats.corrupted_rows or stats.missed_rows:
+            yield A.ReportRows(stats)
 
     def _finish(self, _: object = None) -> Iterable[A.Action]:
         self.phase = Phase.FINISHING

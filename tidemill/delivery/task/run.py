@@ -25,7 +25,7 @@ from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, Work
 from tidemill.errors import TidemillError
 from tidemill.kernels.flow.arrange import arrange, hashed_targets, split
 from tidemill.records import ROW
-from tidemill.sinks.base import BatchContext
+from tidemill.sinks.base import BatchContext, CountsMissed
 from tidemill.sinks.spec import open_task_sink
 
 Rows = npt.NDArray[np.void]
@@ -96,6 +96,8 @@ def deliver(item: WorkItem) -> TaskStats:
     except BaseException:
         sink.abandon()
         raise
+    if isinstance(sink, CountsMissed):
+        stats.missed_rows, stats.missed = sink.missed()
     stats.rows_read = chunker.rows_seen + (claim.left_out if claim is not None else 0)
     stats.corrupted_rows, stats.corrupted = compiled.take_corrupted()
     stats.slow_rows, stats.skipped_rows = compiled.slow_rows - slow, compiled.skipped_rows - skipped

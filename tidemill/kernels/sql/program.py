@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidemill.kernels.rows.layout import ValueOp
 from tidemill.kernels.rows.program import TableProgram
-from tidemill.kernels.templates.layout import NEW, OLD, ON_DELETE, ON_INSERT, ON_UPDATE, TextOp
+from tidemill.kernels.templates.layout import NEW, OLD, ON_DELETE, ON_INSERT, ON_UPDATE, SINGLE_AS_DOUBLE, TextOp
 from tidemill.kernels.templates.program import ColumnText, TextProgram, absent_text
 from tidemill.protocols.sql.literals import AND, NULL, SqlTable, literal
 from tidemill.tidb.schema.codes import MySQLType
@@ -29,26 +29,27 @@ def _texts(program: TableProgram, column: ColumnInfo) -> tuple[int, bytes, bytes
     return stored, b"'", b"'", False
 
 
-def _column(program: TableProgram, column: ColumnInfo, separator: bytes, condition: bytes = b"") -> ColumnText:
+def _column(program: TableProgram, column: ColumnInfo, separator: bytes, around: tuple[str, str] = ("", "")) -> ColumnText:
     op, prefix, suffix, escape = _texts(program, column)
-    before = separator + condition
+    before, after = separator + around[0].encode(), around[1].encode()
     return ColumnText(
         column,
         op,
         prefix=before + prefix,
-        suffix=suffix,
-        null=before + NULL,
-        absent=absent_text(program, column, lambda cell: before + literal(column, cell)),
+        suffix=suffix + after,
+        null=before + NULL + after,
+        absent=absent_text(program, column, lambda cell: before + literal(column, cell) + after),
         separator=len(separator),
         members=tuple(b"%d" % number for number in range(1, len(column.elems) + 1)) if op == TextOp.ENUM else (),
         escape=escape,
+        stored=SINGLE_AS_DOUBLE if column.tp == MySQLType.FLOAT else None,
     )
 
 
 def key_program(program: TableProgram, table: SqlTable) -> TextProgram:
     """Return the program that writes a row's key."""
     text = TextProgram(program)
-    columns = [_column(program, column, AND, table.condition(column)) for column in table.key]
+    columns = [_column(program, table.key[one.place], AND, (one.before, one.after)) for one in table.conditions]
     text.kind(ON_DELETE, [text.columns(OLD, columns)], (OLD,))
     for kind in (ON_INSERT, ON_UPDATE):
         text.kind(kind, [text.columns(NEW, columns)], (NEW,))

@@ -78,6 +78,8 @@ class TextOp(enum.IntEnum):
 
 
 FIRST_CONNECT = 42
+SINGLE_AS_DOUBLE = -1
+"""C_STORED of a FLOAT whose GO_FLOAT is that of the double that it is."""
 ZERO_FOR_NO_DATE, NULL_FOR_NO_DATE = range(2)
 """C_FSP of a date in CONNECT_…: what is written for one that is not in the calendar."""
 
@@ -114,7 +116,7 @@ OP_VECTOR_TEXT = 15  # kernels.rows.layout.OP_VECTOR
     C_NULL_LEN,
     C_ABSENT,
     C_ABSENT_LEN,  # -1: fall back to the reference
-    C_STORED,  # kernels.rows.layout.ValueOp of the column
+    C_STORED,  # kernels.rows.layout.ValueOp of the column, or SINGLE_AS_DOUBLE
     C_MEMBERS,  # offset of the elements' (offset, length) pairs in the pool, int32
     C_MEMBER_COUNT,
     C_ESCAPE,  # 1: the written text has to be escaped for CSV

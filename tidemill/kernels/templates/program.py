@@ -58,6 +58,7 @@ class ColumnText:
     members: tuple[bytes, ...] = ()  # of ENUM and SET; of a SET followed by what joins them
     escape: bool = False
     parameter: int | None = None  # of the op, where it is not the digits of a time's fraction
+    stored: int | None = None  # as what the op reads the stored value, where it is not what the column's type says
 
 
 class TextProgram:
@@ -132,7 +133,8 @@ class TextProgram:
         fsp = min(max(column.decimal, 0), 6) if text.parameter is None else text.parameter
         parts = (*pool.add(text.prefix), *pool.add(text.suffix), *pool.add(text.null), *absent)
         count = len(text.members) - (text.op in (x.TextOp.SET, x.TextOp.CONNECT_SET)) if text.members else 0
-        row = [slot, text.op, fsp, *parts, self.program.ops[slot], 0, count, int(text.escape), text.separator]
+        stored = self.program.ops[slot] if text.stored is None else text.stored
+        row = [slot, text.op, fsp, *parts, stored, 0, count, int(text.escape), text.separator]
         if text.members:
             self._members.append((len(self._columns), text.members))
             self._fixed += sum(map(len, text.members)) * 2

@@ -188,7 +188,8 @@ def plain_html(s, end):
 
 @jit
 def w_go_float(T, p, op, a, n, S):
-    """Write a float as Go's %v: its shortest digits, with an exponent below 1e-4 and from 1e6 on. NaN and infinities are 0."""
+    """Write a float as Go's %v: its shortest digits, with an exponent below 1e-4 and from 1e6 on. NaN and infinities are 0. `op`: the
+    column's, or SINGLE_AS_DOUBLE: those of the double that a FLOAT is."""
     if n != 8:
         return -1
     value = float_of(a)
@@ -201,6 +202,8 @@ def w_go_float(T, p, op, a, n, S):
         last = 255
         q = exponent - 150
     else:
+        if op == X.SINGLE_AS_DOUBLE:
+            value = np.float64(np.float32(value))
         bits = f64_bits(value)
         negative = as_i(bits >> np.uint64(63))
         exponent = as_i((bits >> np.uint64(52)) & np.uint64(2047))

@@ -5,7 +5,7 @@ set utf8mb4 and time zone +00:00.
 |---|---|
 | integers, YEAR, BIT, DECIMAL | the number |
 | ENUM, SET | the number of the element, the bits of the elements; `0/*0*/` for the ENUM value that is not an element |
-| FLOAT, DOUBLE | shortest digits, with an exponent where they are large or small |
+| FLOAT, DOUBLE | shortest digits of the DOUBLE, with an exponent where they are large or small |
 | times, JSON, VECTOR | text |
 | strings | text, with `'`, backslash, CR and LF escaped |
 | binary strings | x'00FF' |
@@ -14,14 +14,17 @@ set utf8mb4 and time zone +00:00.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
+from functools import cached_property
 
 from tidemill.errors import MalformedRow, TidemillError
 from tidemill.protocols.csv.encode import go_float_v
+from tidemill.protocols.sql.predicates import Condition, compared_as, conditions, operand, quoted_name
 from tidemill.tidb.rows import Cell, RowReader
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.types.floats import to_float32
 from tidemill.tidb.types.jsonstyle import JsonStyle
 
 NULL = b"NULL"
@@ -46,17 +49,15 @@ def quoted(data: bytes) -> bytes:
     return b"'" + data + b"'"
 
 
-def name(text: str) -> str:
-    """Return a name in backquotes."""
-    return "`" + text.replace("`", "``") + "`"
+name = quoted_name
 
 
 def literal(column: ColumnInfo, cell: Cell) -> bytes:
     """Return the literal of a value."""
     if cell is None:
         return NULL
-    if isinstance(cell, float):
-        return go_float_v(cell, 32 if column.tp == MySQLType.FLOAT else 64).encode()
+    if isinstance(cell, float):  # messages tell a FLOAT by its shortest digits
+        return go_float_v(to_float32(cell) if column.tp == MySQLType.FLOAT else cell, 64).encode()
     if isinstance(cell, int):
         return NO_ELEMENT if cell == 0 and column.tp == MySQLType.ENUM else b"%d" % cell
     if isinstance(cell, bytes):
@@ -85,17 +86,39 @@ class SqlTable:
         self.key = found if self.has_key else self.columns
         self._reader = RowReader(info, UTC, json=json)
 
-    def condition(self, column: ColumnInfo) -> bytes:
-        """Return what stands before a value of the key: nothing if the key is one column, whose values make a list."""
-        if self.has_key and len(self.key) == 1:
-            return b""
-        return f"{name(column.name)}{'=' if self.has_key else '<=>'}".encode()
+    @property
+    def key_is_list(self) -> bool:
+        """Whether the key is one column, whose values make a list: the text of a key is a literal then, else a condition."""
+        return self.has_key and len(self.key) == 1
+
+    @property
+    def key_operand(self) -> bytes:
+        """What is compared with the values of a list."""
+        return operand(self.key[0].name, compared_as(self.key[0])).encode() if self.key_is_list else b""
+
+    @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What stands around the literals in the text of a key."""
+        if self.key_is_list:
+            return (Condition(0, ""),)
+        return conditions([(column.name, compared_as(column)) for column in self.key], has_key=self.has_key)
+
+    @cached_property
+    def _around(self) -> tuple[tuple[bytes, int, bytes], ...]:
+        return tuple((one.before.encode(), one.place, one.after.encode()) for one in self.conditions)
+
+    def key_of(self, texts: Sequence[bytes]) -> bytes:
+        """Return the text of a key from the literals of its columns."""
+        return AND.join(before + texts[place] + after for before, place, after in self._around)
+
+    def where(self, key: bytes) -> bytes:
+        """Return the condition that finds a row by the text of its key."""
+        return self.key_operand + b"=" + key if self.key_is_list else key
 
     def key_text(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> bytes:
-        """Return the key of the row after the change, of a delete before it: a literal, or a condition. Raises MalformedRow naming the
-        row."""
+        """Return the key of the row after the change, of a delete before it. Raises MalformedRow naming the row."""
         cells = self._cells(key, value or old_value, commit_ts)
-        return AND.join(self.condition(column) + literal(column, cells[column.id]) for column in self.key)
+        return self.key_of([literal(column, cells[column.id]) for column in self.key])
 
     def row_text(self, key: bytes, value: bytes | None, commit_ts: int) -> bytes:
         """Return the literals of the row after the change, none for a delete. Raises MalformedRow naming the row."""

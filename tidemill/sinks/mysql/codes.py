@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 import re
 
+from tidemill.protocols.sql.hints import COMMON, hint_of
+
 
 class Fate(enum.Enum):
     """What follows an error."""
@@ -83,6 +85,9 @@ FATES: dict[int, Fate] = {
 }
 """What is not here is given up, but for errors of a full disk."""
 
+VALUE_REFUSED = 2036
+"""The client's code for a value that it cannot send, such as NaN."""
+
 _OF_STORAGE = frozenset({3, 20, 28, 1026, 1030})
 """Errors of files and storage engines, which name the operating system's error in their text."""
 _DISK_FULL = re.compile(r"(?:error|errcode|errno):? \"?28\b|no space left|disk (?:is )?full", re.I)
@@ -120,21 +125,8 @@ RAN_BEFORE = frozenset(
 
 UNKNOWN_ZONE = 1298
 
-HINTS: dict[int, str] = {
-    1044: "The user needs rights on the database, and on tidb_cdc, where Tidemill keeps its books.",
-    1045: "User or password are wrong.",
-    1049: "The database is not there. Create it, then `tidemill changefeed resume`.",
-    1054: "The table downstream lacks a column that it has upstream: run the DDL that adds it, then `tidemill changefeed resume`.",
-    1142: "The user lacks a right; see docs/sinks/mysql.md.",
-    1146: "The table is not there. Make it as it is upstream, then `tidemill changefeed resume`. Or let Tidemill do it: a run with "
-    "--snapshot and --create-tables; a changefeed of a server with create-tables = true and `tidemill resync` of each table.",
-    1153: "Raise max_allowed_packet of the server above the size of the largest row.",
-    8004: "Raise txn-total-size-limit of TiDB, or let the transactions downstream be smaller: max-txn-row, transaction-atomicity=none.",
-    8025: "Raise txn-entry-size-limit of TiDB above the size of the largest row.",
-    UNKNOWN_ZONE: "Load the time zone tables of the server (mysql_tzinfo_to_sql), or give an offset: time-zone=+08:00.",
-    1364: "The table downstream has a column that rows upstream lack, and it has no default.",
-    1406: "The column downstream is narrower than upstream.",
-}
+HINTS = {code: hint_of(code) for code in COMMON}
+"""What to do about errors of a changefeed's rows; other programs have their own words."""
 
 
 def is_already_so(code: int, query: str) -> bool:

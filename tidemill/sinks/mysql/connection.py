@@ -17,8 +17,10 @@ from typing import Any
 from tidemill.config.database import DatabaseTls, MysqlOptions
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.extras import extra
+from tidemill.protocols.sql.hints import Program, hint_of
+from tidemill.protocols.sql.missed import Answer
 from tidemill.sinks.mysql import session
-from tidemill.sinks.mysql.codes import HINTS, Fate, fate_of
+from tidemill.sinks.mysql.codes import VALUE_REFUSED, Fate, fate_of
 
 with extra("mysql"):
     import pymysql
@@ -53,11 +55,11 @@ class ServerFault(Exception):
         super().__init__(f"error {code}: {text}")
         self.code, self.text, self.statement, self.fate = code, text, statement, fate_of(code, text)
 
-    def error(self, where: str) -> SinkError:
-        """Return our error for it."""
+    def error(self, where: str, program: Program = Program.CHANGEFEED) -> SinkError:
+        """Return our error for it, with what to do in the program that meets it."""
         text = f"{where}: error {self.code}: {self.text}" + (f", at {without_values(self.statement)[:SHOWN]}" if self.statement else "")
         kind = SinkError if self.fate in (Fate.FAIL, Fate.SPLIT) else SinkUnavailable
-        return kind(text, hint=HINTS.get(self.code, ""))
+        return kind(text, hint=hint_of(self.code, program))
 
 
 @contextmanager
@@ -67,11 +69,16 @@ def faults(statement: bytes | str = "") -> Iterator[None]:
     try:
         yield
     except pymysql.err.MySQLError as error:
-        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else _code_of(error)
         text = str(error.args[1]) if len(error.args) > 1 else str(error)
         raise ServerFault(code, text or "the connection is closed", shown) from error
     except OSError as error:
         raise ServerFault(2013, str(error), shown) from error
+
+
+def _code_of(error: pymysql.err.MySQLError) -> int:
+    """Return a code for what PyMySQL raises without one: it refuses a value itself, or does not understand the server."""
+    return VALUE_REFUSED if isinstance(error, pymysql.err.ProgrammingError) else 0
 
 
 class Connection:
@@ -119,11 +126,15 @@ class Connection:
 
     def rows(self, statement: bytes | str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows; of several statements the rows of the first that has any."""
+        return next((list(one.rows) for one in self.answers(statement, *values) if one.rows), [])
+
+    def answers(self, statement: bytes | str, *values: object) -> list[Answer]:
+        """Run a statement, or several with a semicolon between them, and return the answer to each."""
         with faults(statement), self._at_work(), self._raw.cursor() as cursor:
             cursor.execute(statement, values or None)
-            found = list(cursor.fetchall())
+            found = [_answer(cursor)]
             while cursor.nextset():
-                found = found or list(cursor.fetchall())
+                found.append(_answer(cursor))
             return found
 
     def streamed(self, statement: str) -> Generator[tuple[Any, ...]]:
@@ -160,6 +171,11 @@ class Connection:
     def close(self) -> None:
         """Close the connection without a word to the server. What is not committed is undone by it. Never raises."""
         self._raw._force_close()
+
+
+def _answer(cursor: Any) -> Answer:
+    message = cursor._result.message  # PyMySQL shows it nowhere else
+    return Answer(cursor.fetchall(), int(cursor.rowcount), message.decode("utf-8", "replace") if message else "")
 
 
 def password_of(options: MysqlOptions) -> str:
@@ -202,7 +218,7 @@ def _connect(options: MysqlOptions, password: str) -> Any:
             host=options.host,
             port=options.port,
             user=options.user,
-            password=password,
+            password=password.encode(),  # PyMySQL takes a str for Latin-1; servers hash what a client in UTF-8 has set
             charset="utf8mb4",
             autocommit=False,
             client_flag=CLIENT.MULTI_STATEMENTS | CLIENT.FOUND_ROWS,

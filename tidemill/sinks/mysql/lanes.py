@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 
 from tidemill.config.database import MysqlOptions
 from tidemill.errors import Fenced, SinkError, SinkUnavailable
+from tidemill.protocols.sql.hints import Program
+from tidemill.protocols.sql.missed import Answer, Missed, Statement
 from tidemill.sinks.base import FenceCheck
 from tidemill.sinks.mysql.bookkeeping import Gate
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.session import IDLE_S, STRICT
-from tidemill.sinks.mysql.statements import packets
+from tidemill.sinks.mysql.statements import packets, text_of
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +32,22 @@ FRESH_S = IDLE_S / 4
 LEAST_PACKET = 1024
 """Statements are not split into smaller ones than that."""
 
-Make = Callable[[bool, int], Iterable[bytes]]
+Make = Callable[[bool, int], Iterable[Statement]]
 """The statements of a transaction. The arguments say whether they may have been run before, and how many bytes each has at most."""
 
 
 class Lane:
     """One connection, opened when it is needed, and kept. `prepare` changes a session from what the sink sets it to."""
 
-    def __init__(self, options: MysqlOptions, prepare: Callable[[Connection], None] | None = None) -> None:
-        self._options, self._prepare = options, prepare
+    def __init__(
+        self, options: MysqlOptions, prepare: Callable[[Connection], None] | None = None, program: Program = Program.CHANGEFEED
+    ) -> None:
+        self._options, self._prepare, self._program = options, prepare, program
         self._connection: Connection | None = None
         self._used = 0.0
         self._most = MOST_PACKET  # bytes of a packet
         self.stopped = threading.Event()
+        self.missed = Missed()
 
     @property
     def connection(self) -> Connection:
@@ -87,7 +92,7 @@ class Lane:
             except ServerFault as fault:
                 self._after(fault)
                 if fault.fate in (Fate.FAIL, Fate.WAIT) or number_of_try == TRIES - 1 or not self._can_split(fault):
-                    raise fault.error(self._where) from fault
+                    raise fault.error(self._where, self._program) from fault
                 log.debug("%s: %s; tried again in %.2f s", self._where, fault, wait)
             except BaseException:
                 self.close()
@@ -123,33 +128,44 @@ class Lane:
             self._connection.kill()  # it holds the rows that the next attempt wants
         self.close()
 
-    def _once(self, statements: Iterable[bytes], gate: Gate, *, first: bool) -> None:
+    def _once(self, statements: Iterable[Statement], gate: Gate, *, first: bool) -> None:
         connection, lock = self.connection, gate.lock
-        size = self._size
+        size, missed = self._size, Missed()
         together = self._options.multi_statements
-        texts = iter(packets(chain(self._checked(statements, connection.max_packet), filter(None, [gate.move])), size, together=together))
-        head = next(texts, b"")
+        last = [Statement(gate.move)] if gate.move else []
+        found = packets(chain(self._checked(statements, connection.max_packet), last), size, together=together)
+        head = next(found, [])
         if not head:
             return
-        apart = not together or len(head) + len(lock) >= size or not first
-        held = connection.rows(lock if apart else lock + b";" + head)
+        apart = not together or len(text_of(head)) + len(lock) >= size or not first
+        answers = connection.answers(lock if apart else lock + b";" + text_of(head))
+        behind = len(answers) if apart else len(answers) - len(head)
+        held = [row for answer in answers[:behind] for row in answer.rows]
         if not held:
             connection.rollback()
             raise Fenced("another attempt has begun: the database does not take this one's rows any more")
-        if gate.move and int(held[0][0]) >= gate.to_ts:
+        if gate.move and int(str(held[0][0])) >= gate.to_ts:
             connection.rollback()  # the answer to its commit was lost
             return
-        for text in chain([head] if apart else [], texts):
-            connection.run(text)
+        if not apart:
+            _look(missed, head, answers[behind:])
+        for packet in chain([head] if apart else [], found):
+            _look(missed, packet, connection.answers(text_of(packet)))
         connection.commit()
+        self.missed.add(missed)
 
     @staticmethod
-    def _checked(statements: Iterable[bytes], most: int) -> Iterator[bytes]:
+    def _checked(statements: Iterable[Statement], most: int) -> Iterator[Statement]:
         for statement in statements:
-            if len(statement) + 1024 > most:
-                head = statement[:60].decode("utf-8", "replace")
+            if len(statement.text) + 1024 > most:
+                head = statement.text[:60].decode("utf-8", "replace")
                 raise SinkError(
-                    f"a row takes a statement of {len(statement)} bytes, max_allowed_packet of the server is {most}: {head}…",
+                    f"a row takes a statement of {len(statement.text)} bytes, max_allowed_packet of the server is {most}: {head}…",
                     hint="Raise max_allowed_packet of the server.",
                 )
             yield statement
+
+
+def _look(missed: Missed, packet: Sequence[Statement], answers: Sequence[Answer]) -> None:
+    for statement, answer in zip(packet, answers, strict=True):
+        missed.look(statement, answer)

@@ -24,10 +24,10 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Writes:
-    """What is written of a table, in this order."""
+    """What is written of a table, in this order. `updates`: key and row."""
 
     deletes: list[bytes] = field(default_factory=list)
-    updates: list[bytes] = field(default_factory=list)
+    updates: list[tuple[bytes, bytes]] = field(default_factory=list)
     inserts: list[bytes] = field(default_factory=list)
 
 
@@ -46,7 +46,7 @@ def merged(changes: Iterable[Change], *, safe: bool) -> Writes:
         if safe:
             (writes.inserts if row else writes.deletes).append(row or key)
         elif existed and not deleted:
-            writes.updates.append(row)
+            writes.updates.append((key, row))
         else:
             if existed:
                 writes.deletes.append(key)

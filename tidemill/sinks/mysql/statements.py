@@ -1,6 +1,7 @@
-"""Writes → the texts of statements. Pure.
+"""Writes → statements. Pure.
 
-An update of several rows is INSERT … ON DUPLICATE KEY UPDATE: the rows are there, and it changes all columns that are replicated.
+An update of several rows is INSERT … ON DUPLICATE KEY UPDATE: the rows are there, and it changes all columns that are replicated. Of one
+row alone the answer does not say whether it was there, so a SELECT by its key goes before it.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tidemill.protocols.sql.literals import NO_ELEMENT, literals, name
+from tidemill.protocols.sql.literals import NO_ELEMENT, name
+from tidemill.protocols.sql.missed import Meets, Statement
 from tidemill.records import KIND_DELETE, KIND_UPDATE
 from tidemill.sinks.mysql.merge import Change, Writes, merged
 from tidemill.sinks.mysql.session import LENIENT, STRICT
-from tidemill.tidb.schema.codes import MySQLType
 
-LARGEST, TAKEN = b"3.4028235e+38", b"3.4028234e+38"
-"""The shortest digits of the largest FLOAT, and others for the same value. Servers read the first ones as a DOUBLE that is out of range."""
 LIST_ROWS = 500
 """Most keys of a DELETE. Servers look up longer lists otherwise than by the index."""
 
@@ -37,12 +36,10 @@ class Limits:
 
 
 class NamedColumn(Protocol):
-    """A column: its name, and MySQL's code of its type."""
+    """A column."""
 
     @property
     def name(self) -> str: ...
-    @property
-    def tp(self) -> int: ...
 
 
 class WrittenTable(Protocol):
@@ -57,7 +54,9 @@ class WrittenTable(Protocol):
     @property
     def columns(self) -> Sequence[NamedColumn]: ...
     @property
-    def key(self) -> Sequence[NamedColumn]: ...
+    def key_is_list(self) -> bool: ...
+    @property
+    def key_operand(self) -> bytes: ...
 
 
 class TableStatements:
@@ -66,80 +65,89 @@ class TableStatements:
     def __init__(self, table: WrittenTable, modes: tuple[bytes, bytes] | None = (LENIENT, STRICT)) -> None:
         self._modes = modes
         self.name = f"{name(table.schema)}.{name(table.table)}".encode()
-        self.has_key, self.one_column = table.has_key, table.has_key and len(table.key) == 1
-        self._has_floats = any(column.tp == MySQLType.FLOAT for column in table.columns)
+        self.has_key = table.has_key
         columns = [name(column.name) for column in table.columns]
         names = ",".join(columns).encode()
         self._insert = b"INSERT INTO " + self.name + b" (" + names + b") VALUES "
         self._replace = b"REPLACE INTO " + self.name + b" (" + names + b") VALUES "
         self._on_duplicate = b" ON DUPLICATE KEY UPDATE " + ",".join(f"{c}=VALUES({c})" for c in columns).encode()
         self._delete = b"DELETE FROM " + self.name + b" WHERE "
-        self._key = name(table.key[0].name).encode() if self.one_column else b""
+        self._select = b"SELECT 1 FROM " + self.name + b" WHERE "
+        self._plain = f"{table.schema}.{table.table}"
+        self._key = table.key_operand if table.key_is_list else b""
 
-    def of_changes(self, changes: Sequence[Change], limits: Limits, *, safe: bool) -> Iterator[bytes]:
+    def of_changes(self, changes: Sequence[Change], limits: Limits, *, safe: bool) -> Iterator[Statement]:
         """Yield the statements of a transaction's changes of this table, in order."""
-        if self._has_floats:
-            changes = [_in_range(change) if LARGEST in change.row else change for change in changes]
         for statement in self._of_changes(changes, limits, safe=safe):
-            if self._modes is not None and NO_ELEMENT in statement:
-                statement = b";".join((self._modes[0], statement, self._modes[1]))
-            yield statement
+            if self._modes is not None and NO_ELEMENT in statement.text:
+                yield from (Statement(self._modes[0]), statement, Statement(self._modes[1]))
+            else:
+                yield statement
 
-    def _of_changes(self, changes: Sequence[Change], limits: Limits, *, safe: bool) -> Iterator[bytes]:
+    def _of_changes(self, changes: Sequence[Change], limits: Limits, *, safe: bool) -> Iterator[Statement]:
         if not self.has_key:
-            yield from self._one_by_one(changes)
+            yield from self._one_by_one(changes, safe=safe)
         elif limits.merge:
             yield from self._of_writes(merged(changes, safe=safe), limits, safe=safe)
         else:
             for change in changes:
                 yield from self._of_writes(merged([change], safe=safe), limits, safe=safe)
 
-    def _of_writes(self, writes: Writes, limits: Limits, *, safe: bool) -> Iterator[bytes]:
+    def _of_writes(self, writes: Writes, limits: Limits, *, safe: bool) -> Iterator[Statement]:
         for keys in _cut(writes.deletes, min(limits.rows, LIST_ROWS), limits.bytes - len(self._delete) - len(self._key) - 6):
-            if self.one_column:
-                yield self._delete + self._key + b" IN (" + b",".join(keys) + b")"
-            else:
-                yield self._delete + b" OR ".join(b"(" + key + b")" for key in keys)
+            yield self._meeting(self._delete + self._any_of(keys), keys, safe=safe)
         for updates in _by_mode(writes.updates):
             most = limits.bytes - len(self._insert) - len(self._on_duplicate)
-            for rows in _cut(updates, self._update_rows(updates, limits), most):
-                yield self._insert + _tuples(rows) + self._on_duplicate
-        for inserts in _by_mode(writes.inserts):
-            for rows in _cut(inserts, limits.rows, limits.bytes - len(self._replace)):
-                yield (self._replace if safe else self._insert) + _tuples(rows)
+            at = 0
+            for rows in _cut([row for _, row in updates], self._update_rows(updates, limits), most):
+                keys = [key for key, _ in updates[at : at + len(rows)]]
+                at += len(rows)
+                if len(rows) == 1:
+                    yield self._meeting(self._select + self._any_of(keys), keys, safe=safe)
+                    yield Statement(self._insert + _tuples(rows) + self._on_duplicate)
+                else:
+                    text = self._insert + _tuples(rows) + self._on_duplicate
+                    yield Statement(text, Meets.DUPLICATES, len(rows), self._plain, keys)
+        for inserts in _by_mode([(b"", row) for row in writes.inserts]):
+            for rows in _cut([row for _, row in inserts], limits.rows, limits.bytes - len(self._replace)):
+                yield Statement((self._replace if safe else self._insert) + _tuples(rows))
+
+    def _any_of(self, keys: Sequence[bytes]) -> bytes:
+        """Return the condition that finds the rows of keys."""
+        if self._key:
+            return self._key + b" IN (" + b",".join(keys) + b")"
+        return b" OR ".join(b"(" + key + b")" for key in keys)
+
+    def _meeting(self, text: bytes, keys: Sequence[bytes], *, safe: bool) -> Statement:
+        """Return a statement that should meet a row for each key; in safe mode they may be gone already."""
+        return Statement(text) if safe else Statement(text, Meets.AFFECTED, len(keys), self._plain, keys)
 
     @staticmethod
-    def _update_rows(rows: Sequence[bytes], limits: Limits) -> int:
+    def _update_rows(rows: Sequence[tuple[bytes, bytes]], limits: Limits) -> int:
         """Return how many updated rows a statement may have."""
-        if not rows or sum(map(len, rows)) > limits.update_row_bytes * len(rows):
+        if not rows or sum(len(row) for _, row in rows) > limits.update_row_bytes * len(rows):
             return 1
         return min(limits.update_rows, limits.rows)
 
-    def _one_by_one(self, changes: Iterable[Change]) -> Iterator[bytes]:
+    def _one_by_one(self, changes: Iterable[Change], *, safe: bool) -> Iterator[Statement]:
         """Without a key rows cannot be told apart: each change is a statement, and a row that is there twice is deleted once."""
         for kind, key, row in changes:
             if kind == KIND_UPDATE:
                 continue  # an update that changes anything comes as a delete and an insert
             if kind == KIND_DELETE:
-                yield self._delete + key + b" LIMIT 1"
+                yield self._meeting(self._delete + key + b" LIMIT 1", (key,), safe=safe)
             else:
-                yield self._insert + b"(" + row + b")"
-
-
-def _in_range(change: Change) -> Change:
-    """Return the change with the largest FLOAT as servers take it."""
-    found = (text.replace(LARGEST, TAKEN) if text.removeprefix(b"-") == LARGEST else text for text in literals(change.row))
-    return change._replace(row=b",".join(found))
+                yield Statement(self._insert + b"(" + row + b")")
 
 
 def _tuples(rows: Sequence[bytes]) -> bytes:
     return b"(" + b"),(".join(rows) + b")"
 
 
-def _by_mode(rows: list[bytes]) -> Iterable[list[bytes]]:
-    """Divide rows into those of strict statements, which nearly all are, and others."""
-    others = [row for row in rows if NO_ELEMENT in row]
-    return ([row for row in rows if NO_ELEMENT not in row], others) if others else (rows,)
+def _by_mode(rows: list[tuple[bytes, bytes]]) -> Iterable[list[tuple[bytes, bytes]]]:
+    """Divide rows, each behind its key, into those of strict statements, which nearly all are, and others."""
+    others = [one for one in rows if NO_ELEMENT in one[1]]
+    return ([one for one in rows if NO_ELEMENT not in one[1]], others) if others else (rows,)
 
 
 _BETWEEN = len(b") OR (")
@@ -158,15 +166,20 @@ def _cut(texts: Sequence[bytes], most: int, size: int) -> Iterator[Sequence[byte
         yield texts[begin:]
 
 
-def packets(statements: Iterable[bytes], size: int, *, together: bool) -> Iterator[bytes]:
+def packets(statements: Iterable[Statement], size: int, *, together: bool) -> Iterator[list[Statement]]:
     """Put statements into packets of about `size` bytes; not `together`: each is a packet."""
-    held: list[bytes] = []
+    held: list[Statement] = []
     total = 0
     for statement in statements:
-        if held and (not together or total + len(statement) > size):
-            yield b";".join(held)
+        if held and (not together or total + len(statement.text) > size):
+            yield held
             held, total = [], 0
         held.append(statement)
-        total += len(statement) + 1
+        total += len(statement.text) + 1
     if held:
-        yield b";".join(held)
+        yield held
+
+
+def text_of(packet: Iterable[Statement]) -> bytes:
+    """Return the text of a packet."""
+    return b";".join(one.text for one in packet)

@@ -13,6 +13,7 @@ from tidemill.kernels.rows.views import RowArray
 from tidemill.kernels.sql import SqlRows
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.sql.literals import SqlTable
+from tidemill.protocols.sql.missed import Missed, Statement
 from tidemill.protocols.sql.missing import ddl_for
 from tidemill.sinks.base import BatchContext, Target
 from tidemill.sinks.mysql.bookkeeping import Attempt, Done, Gate, attempt_in_force, checkpoint_gate, lane_gate
@@ -59,6 +60,14 @@ class MysqlTaskSink:
             self._texts.clear()
         for lane in self._lanes:
             lane.stopped = self._failed
+            lane.missed.take()
+
+    def missed(self) -> tuple[int, tuple[str, ...]]:
+        """Return how many rows since `begin` were to be changed or deleted and were not there, and name some."""
+        whole = Missed()
+        for lane in self._lanes:
+            whole.add(lane.missed.take())
+        return whole.rows, tuple(whole.names)
 
     @property
     def _in_force(self) -> tuple[BatchContext, Attempt]:
@@ -141,7 +150,7 @@ class MysqlTaskSink:
     def _write_one(self, lane: Lane, transaction: Transaction, ctx: BatchContext, attempt: Attempt, gate: Gate) -> None:
         safe = self._options.safe_mode or transaction.least_ts <= attempt.safe_ts
 
-        def make(again: bool, size: int) -> Iterable[bytes]:
+        def make(again: bool, size: int) -> Iterable[Statement]:
             return transaction.statements(self._texts, self._limits.within(size), safe=again)
 
         try:

@@ -13,6 +13,7 @@ from tidemill.kernels.apply.conflicts import deal, groups
 from tidemill.kernels.rows.views import RowArray
 from tidemill.kernels.sql import SqlRows
 from tidemill.protocols.sql.literals import SqlTable
+from tidemill.protocols.sql.missed import Statement
 from tidemill.sinks.mysql.merge import Change
 from tidemill.sinks.mysql.statements import Limits, TableStatements
 
@@ -163,7 +164,7 @@ class Transaction:
         """The tables that it writes."""
         return [table for table, _ in self._by_table.values()]
 
-    def statements(self, texts: dict[SqlTable, TableStatements], limits: Limits, *, safe: bool) -> Iterator[bytes]:
+    def statements(self, texts: dict[SqlTable, TableStatements], limits: Limits, *, safe: bool) -> Iterator[Statement]:
         """Yield its statements, in order. `texts`: those of the tables, made when they are missing."""
         for table, changes in self._by_table.values():
             made = texts.get(table)

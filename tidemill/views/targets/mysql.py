@@ -7,7 +7,8 @@ MySQL compares text in other ways than Spark.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from tidemill.config.database import MysqlOptions
 from tidemill.errors import SinkError
+from tidemill.protocols.sql.hints import Program
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.views import types as t
 from tidemill.views.shape import ROW_KEY, Shape
@@ -64,7 +66,7 @@ class MysqlTarget:
             yield self._open
         except ServerFault as fault:
             self.close()
-            raise fault.error(f"{self._options.host}:{self._options.port}") from None
+            raise fault.error(f"{self._options.host}:{self._options.port}", Program.VIEW) from None
 
     def create(self) -> None:
         with self._session() as session:
@@ -141,12 +143,26 @@ class MysqlTarget:
 
     def _rows(self, found: pa.Table, names: Sequence[str]) -> list[Row]:
         columns = {name: found[name].to_pylist() for name in self._shape.schema.names}
+        self._refuse_no_numbers(columns)
         for name in (one.name for one in self._shape.schema if one.type == t.MOMENT):
             columns[name] = [value and value.replace(tzinfo=None) for value in columns[name]]
         if self._hashes:
             keys = zip(*(columns[key] for key in self._shape.keys), strict=True)
             columns[ROW_KEY] = [hashlib.md5(repr(key).encode(), usedforsecurity=False).hexdigest() for key in keys]
         return list(zip(*(columns[name] for name in names), strict=True))
+
+    def _refuse_no_numbers(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Raises SinkError naming a row with NaN or an infinity, which a database cannot keep."""
+        for one in self._shape.schema:
+            if not pa.types.is_floating(one.type):
+                continue
+            for row, value in enumerate(columns[one.name]):
+                if value is not None and not math.isfinite(value):
+                    key = ", ".join(f"{name}={columns[name][row]!r}" for name in self._shape.keys if name in columns)
+                    raise SinkError(
+                        f"{DATABASE}.{self._name}: column {one.name} of the row with key {key} is {value}, which a database cannot keep",
+                        hint="Let the query return NULL or another number there, with CASE or NULLIF.",
+                    )
 
     def resolved(self, ts: int) -> None:
         with self._session() as session:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from tidemill.binlog.drainer.database.merging import merged_statements, plain_st
 from tidemill.binlog.outputs.writes import KNOWN, RowWrite, Work
 from tidemill.config.database import Atomicity, MysqlOptions
 from tidemill.errors import SinkUnavailable
+from tidemill.protocols.sql.hints import Program
 from tidemill.protocols.sql.literals import SqlTable
+from tidemill.protocols.sql.missed import EVERY_S, Missed, Statement
 from tidemill.sinks.mysql.bookkeeping import Gate
 from tidemill.sinks.mysql.connection import Connection
 from tidemill.sinks.mysql.lanes import Lane, Make
@@ -42,12 +45,13 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How rows are written. `batch`: rows of a transaction downstream; 0: with one worker all that came together. `apart`: each transaction
-    upstream is one downstream."""
+    upstream is one downstream. `program`: whose remedies errors name."""
 
     workers: int = 1
     batch: int = 0
     merge: bool = False
     apart: bool = False
+    program: Program = Program.DRAINER
 
     @property
     def divided(self) -> bool:
@@ -81,22 +85,24 @@ class Applier:
         self._manner, self._mark = manner, mark
         self._ending = threading.Event()
         count = manner.workers if manner.divided else 1
-        self._lanes = [Lane(options, prepare) for _ in range(count)]
+        self._lanes = [Lane(options, prepare, manner.program) for _ in range(count)]
         for lane in self._lanes:
             lane.stopped = self._ending
         self._pool = ThreadPoolExecutor(max_workers=count, thread_name_prefix="apply")
         self._running: list[Future[None]] = []
         self._texts: dict[SqlTable, TableStatements] = {}
         self._limits = Limits(rows=max(manner.batch, BATCH))
+        self._missed, self._told_at = Missed(), -EVERY_S
 
     def write(self, works: Sequence[Work], *, safe: bool) -> None:
         """Write and commit. `safe`: rows may have been written before. Raises SinkError, MalformedRow."""
         self.finish()
         if self._manner.divided:
             self._side_by_side([row for work in works for row in work.rows()], works[-1].commit_ts if works else 0, safe=safe)
-            return
-        for some in self._together(works):
-            self._commit(0, self._one_by_one(partial(_rows_of, some)), some[-1].commit_ts, safe=safe)
+        else:
+            for some in self._together(works):
+                self._commit(0, self._one_by_one(partial(_rows_of, some)), some[-1].commit_ts, safe=safe)
+        self._tell_missed()
 
     def _together(self, works: Sequence[Work]) -> Iterator[Sequence[Work]]:
         """Yield the transactions upstream that are committed together."""
@@ -135,7 +141,7 @@ class Applier:
         for the windows from the first on. `safe` as of `write`. Raises SinkError, MalformedRow."""
         self.finish()
 
-        def make(again: bool, size: int) -> Iterator[bytes]:
+        def make(again: bool, size: int) -> Iterator[Statement]:
             for window in windows():
                 for transaction in window.serial(0).transactions(ALL):
                     self._know(transaction.tables)
@@ -147,6 +153,21 @@ class Applier:
         """Return when all that was begun is committed. Raises SinkError."""
         running, self._running = self._running, []
         _finished(running)
+        self._tell_missed()
+
+    def _tell_missed(self) -> None:
+        """Count the rows that were not there, and warn of them, at most every ten seconds."""
+        for lane in self._lanes:
+            self._missed.add(lane.missed.take())
+        if self._missed.names and time.monotonic() - self._told_at >= EVERY_S:
+            names, self._missed.names, self._told_at = self._missed.names, [], time.monotonic()
+            text = "%s: %d rows in all that were to be changed or deleted were not there: %s"
+            _log.warning(text, self._where, self._missed.rows, "; ".join(names))
+
+    @property
+    def missed_rows(self) -> int:
+        """How many rows were to be changed or deleted and were not there, since the start."""
+        return self._missed.rows
 
     def _write_rows(self, number: int, rows: LaneRows, safe: bool) -> None:
         for transaction in rows.transactions(self._manner.transaction_rows):
@@ -170,9 +191,9 @@ class Applier:
         """Run one transaction, and try again where the database cannot be reached. A second attempt is safe: the first may have been
         committed before its answer was lost."""
 
-        def make(again: bool, size: int) -> Iterator[bytes]:
+        def make(again: bool, size: int) -> Iterator[Statement]:
             if self._mark is not None:
-                yield self._mark(number)
+                yield Statement(self._mark(number))
             yield from statements(again, size)
 
         for tries in range(1, TRIES + 1):

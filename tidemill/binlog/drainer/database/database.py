@@ -89,7 +89,7 @@ class Database:
             except ServerFault as fault:
                 self._drop()
                 if fault.fate in (Fate.FAIL, Fate.SPLIT):
-                    raise fault.error(f"{self.where}: {what}") from None
+                    raise fault.error(f"{self.where}: {what}", self._manner.program) from None
                 if number == TRIES or self._ending.wait(RETRY_S):
                     raise SinkUnavailable(f"{self.where}: {what}: {fault} (try {number})") from None
                 _log.warning("%s: %s: %s: trying again", self.where, what, fault)
@@ -111,6 +111,11 @@ class Database:
     def write_in_windows(self, windows: Callable[[], Iterable[Window]], commit_ts: int, *, safe: bool) -> None:
         """Write a large transaction; see `Applier`."""
         self._applier.write_in_windows(windows, commit_ts, safe=safe)
+
+    @property
+    def missed_rows(self) -> int:
+        """How many rows were to be changed or deleted and were not there; see `Applier`."""
+        return self._applier.missed_rows
 
     def finish(self) -> None:
         """Return when all rows that were begun are committed."""

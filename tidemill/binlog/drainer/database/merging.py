@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from tidemill.binlog.outputs.sql import statements
 from tidemill.binlog.outputs.writes import RowWrite, Target
+from tidemill.protocols.sql.missed import Statement
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE
 from tidemill.sinks.mysql.merge import Change
 from tidemill.sinks.mysql.statements import Limits, TableStatements
 
 
-def plain_statements(rows: Iterable[RowWrite], *, safe: bool) -> Iterator[bytes]:
+def plain_statements(rows: Iterable[RowWrite], *, safe: bool) -> Iterator[Statement]:
     """Yield the statements of each row, in order."""
     for row in rows:
-        for text in statements(row, safe=safe):
-            yield text.encode("utf-8", "surrogateescape")
+        yield from statements(row, safe=safe)
 
 
-def merged_statements(rows: Iterable[RowWrite], limits: Limits, *, safe: bool) -> Iterator[bytes]:
+def merged_statements(rows: Iterable[RowWrite], limits: Limits, *, safe: bool) -> Iterator[Statement]:
     """Yield statements after which every table is as after all rows: for each table with a key DELETEs, then REPLACEs, which may be run
     again. The rows of other tables are written one by one, in order."""
     tables: dict[Target, list[RowWrite]] = {}
@@ -34,19 +34,12 @@ def merged_statements(rows: Iterable[RowWrite], limits: Limits, *, safe: bool) -
 
 def _changes(row: RowWrite) -> Iterator[Change]:
     """An update that changes the key is a delete and an insert."""
-    old = None if row.old is None else _key(row.target, row.key_of(row.old))
+    old = None if row.old is None else row.target.key_of(row.old).encode()
     if row.new is None:
         assert old is not None
         yield Change(KIND_DELETE, old, b"")
         return
-    new, text = _key(row.target, row.key_of(row.new)), ",".join(row.new).encode("utf-8", "surrogateescape")
+    new, text = row.target.key_of(row.new).encode(), ",".join(row.new).encode("utf-8", "surrogateescape")
     if old is not None and old != new:
         yield Change(KIND_DELETE, old, b"")
     yield Change(KIND_UPDATE if old == new else KIND_INSERT, new, text)
-
-
-def _key(target: Target, key: Sequence[str]) -> bytes:
-    """A literal if the key is one column, else a condition."""
-    if len(key) == 1:
-        return key[0].encode()
-    return " AND ".join(f"{target.names[place]} = {text}" for place, text in zip(target.finding, key, strict=True)).encode()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from tidemill.binlog.outputs.named import KnownColumn, KnownKey, KnownTable
+from tidemill.protocols.sql.predicates import EXACT_BITS, Compared
 from tidemill.sinks.mysql.connection import Connection
 
 _COLUMNS = """SELECT column_name, extra, is_nullable, data_type, collation_name, column_type FROM information_schema.columns
@@ -14,7 +16,13 @@ _KEYS = """SELECT index_name, column_name, sub_part FROM information_schema.stat
 WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index"""
 
 _INEXACT = frozenset({"float", "double", "json"})
-"""Two values may be equal whose texts are not, and a row is not found by the text of its value."""
+"""Two values may be equal whose texts are not."""
+_TEXTS = {
+    **dict.fromkeys(("char", "varchar"), Compared.AS_TEXT),
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), Compared.AS_LONG_TEXT),
+    "json": Compared.AS_DOCUMENT,
+}
+_ELEMENT = re.compile(r"'(?:[^']|'')*'")
 
 
 class Tables:
@@ -44,8 +52,14 @@ def _column(name: Any, extra: Any, nullable: Any, data_type: Any, collation: Any
     exact = kind not in _INEXACT and (collation is None or kind in ("enum", "set"))
     return KnownColumn(
         str(name), "GENERATED" in str(extra).upper() and "DEFAULT_GENERATED" not in str(extra).upper(), str(nullable).upper() == "YES",
-        exact, kind not in _INEXACT,
+        exact, _compared(kind, str(column_type)),
     )  # fmt: skip
+
+
+def _compared(kind: str, column_type: str) -> Compared:
+    if kind == "set" and len(_ELEMENT.findall(column_type)) > EXACT_BITS:
+        return Compared.AS_UNSIGNED
+    return _TEXTS.get(kind, Compared.AS_IS)
 
 
 def _keys(rows: list[tuple[Any, ...]]) -> tuple[KnownKey, ...]:

@@ -61,11 +61,11 @@ NOW = 1_795_255_301.0
 TS = 470615405653655552  # 10 s before
 
 
-def delivery_line(monkeypatch: pytest.MonkeyPatch, behind_s: float = 0.0, **said: object) -> str:
+def delivery_line(monkeypatch: pytest.MonkeyPatch, behind_s: float = 0.0, parts: int = 0, **said: object) -> str:
     """What is told of a run."""
     monkeypatch.setattr(status_verb.time, "time", lambda: NOW)
     status = asdict(Status("f", pid=7, checkpoint_ts=TS, last_batch={"batch": 3})) | {"run": "running", "updated_at": NOW} | said
-    return status_verb.delivered(status, TS + (int(behind_s * 1000) << 18))[0].removeprefix("delivery   ")
+    return status_verb.delivered(status, TS + (int(behind_s * 1000) << 18), parts)[0].removeprefix("delivery   ")
 
 
 def test_a_broker_that_is_dead_does_not_look_normal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +73,13 @@ def test_a_broker_that_is_dead_does_not_look_normal(monkeypatch: pytest.MonkeyPa
     assert delivery_line(monkeypatch, moved_at=NOW - 50) == "normal (process 7)", "the log has nothing more"
     line = delivery_line(monkeypatch, 50, moved_at=NOW - 50)
     assert line == "nothing was acknowledged for 50 s (process 7): the sink does not answer, or a batch takes long"
+
+
+def test_tables_that_are_still_being_read_are_not_blamed_on_the_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    for last_batch in ({}, {"batch": 3}):
+        line = delivery_line(monkeypatch, 50, 7, moved_at=NOW - 50, last_batch=last_batch)
+        assert line == "nothing was delivered for 50 s (process 7): 7 parts of tables are still to be read, which it may wait for"
+    assert delivery_line(monkeypatch, 50, 7, moved_at=NOW - 1) == "normal (process 7)"
 
 
 def test_a_slow_first_start_is_not_blamed_on_the_sink(monkeypatch: pytest.MonkeyPatch) -> None:

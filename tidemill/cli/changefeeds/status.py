@@ -194,7 +194,11 @@ def summary(status: dict[str, Any]) -> list[str]:
         lines.append(f"storage    away since {storage.get('since')}, for {storage.get('seconds')} s: {storage.get('message')}")
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
-    return lines + delivered(status["delivery"], status.get("resolved_ts", 0)) if status.get("delivery") else lines
+    return (
+        lines + delivered(status["delivery"], status.get("resolved_ts", 0), status.get("parts_to_read", 0))
+        if status.get("delivery")
+        else lines
+    )
 
 
 def binlog_lines(told: dict[str, Any]) -> list[str]:
@@ -294,13 +298,13 @@ def _history(status: dict[str, Any]) -> str:
     return f"{since}, for another {left:.0f} s" + (": so long the capture may stay away" if gone else " if the capture falls silent")
 
 
-def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
-    """Return the delivery of a run in lines for people. `resolved_ts`: how far the log is."""
+def delivered(delivery: dict[str, Any], resolved_ts: int = 0, parts: int = 0) -> list[str]:
+    """Return the delivery of a run in lines for people. `resolved_ts`: how far the log is. `parts`: of tables, still to be read."""
     checkpoint = delivery.get("checkpoint_ts") or 0
     behind = max(0, physical_ms(resolved_ts) - physical_ms(checkpoint)) / 1000 if resolved_ts and checkpoint else None
     done = f"{delivery.get('rows') or 0} rows and {delivery.get('ddls') or 0} DDLs in all"
     lines = [
-        f"delivery   {_delivery_state(delivery, behind or 0.0)}",
+        f"delivery   {_delivery_state(delivery, behind or 0.0, parts)}",
         f"delivered  {describe(checkpoint) if checkpoint else 'nothing yet'}; {done}"
         + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
         *_pace(delivery, checkpoint),
@@ -327,7 +331,7 @@ def _pace(delivery: dict[str, Any], checkpoint: int) -> list[str]:
     return [lag + (f"; {delivery['rows_per_s']} rows/s in the last minute" if "rows_per_s" in delivery else "")]
 
 
-def _delivery_state(delivery: dict[str, Any], behind: float) -> str:
+def _delivery_state(delivery: dict[str, Any], behind: float, parts: int) -> str:
     """Return what the changefeed is doing, since when, and what comes next."""
     state, now = delivery.get("state", "?"), time.time()
     if delivery.get("run") in ("stopped", "failed"):
@@ -344,6 +348,8 @@ def _delivery_state(delivery: dict[str, Any], behind: float) -> str:
             process = f"it is tried again in {max(0.0, retry_at - now):.0f} s"
         return f"warning{since} ({process})"
     still = now - float(delivery.get("moved_at") or now)
+    if state == State.NORMAL and delivery.get("running") and parts and still > SILENT:
+        return f"nothing was delivered for {still:.0f} s ({process}): {parts} parts of tables are still to be read, which it may wait for"
     if state == State.NORMAL and delivery.get("running") and not delivery.get("last_batch"):
         return f"starting{f' ({process})' if delivery.get('pid') else ''}: the first batch has not been delivered yet"
     if state == State.NORMAL and delivery.get("running") and still > SILENT and behind > SILENT:

@@ -25,11 +25,8 @@ class Unanswered(UpstreamUnavailable):
 
 
 class RegionCalls:
-    """Makes calls by key. Keys are raw.
-
-    `retry_s`: seconds that one call may take with all its retries. `timeout_s`: deadline of an attempt. `repeats`: whether an attempt is
-    repeated to which no answer came, so that the store may still be at work on it.
-    """
+    """Makes calls by key. Keys are raw. `retry_s`: seconds that one call may take with all its retries, `timeout_s`: one attempt.
+    `repeats`: whether an attempt is repeated to which no answer came, so that the store may still be at work on it."""
 
     def __init__(self, pd: PdClient, retry_s: float = 20.0, timeout_s: float = CALL_TIMEOUT, *, repeats: bool = True) -> None:
         self.pd, self.retry_s, self.timeout_s, self.repeats = pd, retry_s, timeout_s, repeats

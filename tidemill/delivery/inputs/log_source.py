@@ -29,7 +29,7 @@ from tidemill.delivery.time_plan import Sample
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import layout as f
 from tidemill.sinks.mysql.sync.moments import next_sync_point
-from tidemill.tidb.schema.events import DdlEvent
+from tidemill.tidb.schema.events import DdlEvent, grouped
 from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
 from tidemill.tidb.types.jsonstyle import JsonStyle, style_of
 
@@ -169,7 +169,7 @@ class LogSource:
 
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         events = self._history.ddl_events(from_ts, to_ts)
-        return [event for event in (*events, *self._creating(to_ts)) if self._wants(event)]
+        return grouped(event for event in (*events, *self._creating(to_ts)) if self._wants(event))
 
     def _creating(self, to_ts: int) -> list[DdlEvent]:
         """What creates the tables whose rows stand just above `to_ts`."""

@@ -164,6 +164,8 @@ class TableRouter:
     def routed(self, event: DdlEvent) -> DdlEvent:
         """A DDL under the names that it has downstream. Raises TableRoutingFailed."""
         found = routed_ddl(event, self._routes) if self._routes else event
+        if event.group:
+            found = replace(found, group=tuple(self.routed(member) for member in event.group))
         if not self._lake:
             return found
         before, after, other = (one and self._described(one) for one in (event.before, event.after, event.other))

@@ -9,9 +9,11 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from tidemill.protocols.common.messages import KeyValue
 from tidemill.protocols.sql.literals import name
+from tidemill.tidb.ddltext.synthesized import rename_tables
 from tidemill.tidb.schema.codes import Action, MySQLType
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.show import create_table
+from tidemill.tidb.schema.tracking.renames import Move, in_one_statement
 from tidemill.tso import physical_ms
 
 _WITHOUT_SCHEMA = frozenset({Action.CREATE_SCHEMA, Action.DROP_SCHEMA})
@@ -58,17 +60,29 @@ class Ddl:
 
 def _query_of(event: DdlEvent) -> str:
     """Return the statement. A table may be renamed into another database; names without one were of the session's, which is not known."""
+    if event.group:
+        return rename_tables(in_one_statement([_move(member) for member in event.group], _spare))
     if event.type == Action.RENAME_TABLE and event.pre_schema and event.pre_table:
-        return f"RENAME TABLE {name(event.pre_schema)}.{name(event.pre_table)} TO {name(event.schema)}.{name(event.table)}"
+        return rename_tables([(_move(event).old, _move(event).new)])
     if event.type == Action.EXCHANGE_PARTITION and event.other is not None:
         return _EXCHANGE.sub(lambda found: f"{found[1]}{name(event.other.schema)}.{found[2]}" if event.other else found[0], event.query)
     return event.query
 
 
+def _move(event: DdlEvent) -> Move:
+    return Move(event.table_id, (event.pre_schema, event.pre_table), (event.schema, event.table))
+
+
+def _spare(move: Move) -> tuple[str, str]:
+    """Return the name that opens a ring. It is taken and left within one statement, which is atomic."""
+    return move.old[0], f"_tidemill_renamed_{move.table_id}"
+
+
 def _tables_of(event: DdlEvent) -> tuple[str, ...]:
     """Return the tables that a DDL is about, before and after it, in lower case."""
-    versions = [(v.schema, v.table) for v in (event.before, event.after, event.other) if v is not None]
-    names = [(event.schema, event.table), (event.pre_schema, event.pre_table), *versions]
+    events = event.group or (event,)
+    versions = [(v.schema, v.table) for one in events for v in (one.before, one.after, one.other) if v is not None]
+    names = [*((one.schema, one.table) for one in events), *((one.pre_schema, one.pre_table) for one in events), *versions]
     return tuple(sorted({f"{schema}.{table or '*'}".lower() for schema, table in names if schema}))
 
 
@@ -109,7 +123,9 @@ class MysqlControl:
         self._zone = zone_text(zone, given)
 
     def ddl_message(self, event: DdlEvent) -> KeyValue | None:
-        """Return the DDL; None for one without a text."""
+        """Return the DDL; None for one without a text, and for all renames of a statement but the first: they run together."""
+        if event.group and not event.leads_group:
+            return None
         return (b"", Ddl.of(event, self._zone).text().encode()) if event.query.strip() else None
 
     def resolved_message(self, ts: int) -> KeyValue | None:

@@ -31,6 +31,7 @@ from tidemill.sinks.mysql.control import Ddl, zone_text
 from tidemill.sinks.mysql.ddls.lock import held, lock_name
 from tidemill.sinks.mysql.ddls.parsed import Name, Parsed, What
 from tidemill.sinks.mysql.ddls.plans import Plans
+from tidemill.sinks.mysql.ddls.state import Refused
 from tidemill.sinks.mysql.ddls.statement import UPSTREAMS, execute
 from tidemill.sinks.mysql.driver import DDL_LIMIT_MS
 from tidemill.sinks.mysql.merge import Change
@@ -299,9 +300,7 @@ class DatabaseTables:
     def _run(self, ddl: Ddl) -> None:
         try:
             execute(self._connection, ddl, self._writer, _MANNER, self._stop)
-        except SinkError as error:
-            if error.retryable:
-                raise
+        except Refused as error:
             hint = f"Run by hand what stands for it, then start again with --skip-ddl {ddl.ts}."
             raise SchemaError(error.message, hint=hint) from error
 

@@ -134,7 +134,7 @@ REST = {
         "ALTER TABLE `r` ADD COLUMN `a` VARCHAR(20), ADD COLUMN `z` INT, ADD INDEX `iz`(`z`)",
         ["`id` int(11) NOT NULL", "`a` varchar(20) DEFAULT NULL", "`z` int(11) DEFAULT NULL", "PRIMARY KEY (`id`)", "KEY `iz` (`z`)"],
     ),
-    "a key made anew that was missing": (
+    "a key made again that was missing": (
         "ALTER TABLE `r` DROP INDEX `e`, ADD INDEX `e`(`a`)",
         ["`id` int(11) NOT NULL", "`a` varchar(20) DEFAULT NULL", "PRIMARY KEY (`id`)", "KEY `e` (`a`)"],
     ),

@@ -21,6 +21,7 @@ from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
 from tidemill.sinks.mysql.ddls.plans import OneWriter
+from tidemill.sinks.mysql.ddls.state import Refused
 from tidemill.sinks.mysql.ddls.statement import Manner as DdlManner
 from tidemill.sinks.mysql.ddls.statement import execute
 from tidemill.sinks.mysql.window import Window
@@ -141,8 +142,8 @@ class Database:
         what = f"DDL at {describe(commit_ts)}{hint}"
         try:
             self.retrying(what, run)
-        except SinkError as error:
-            raise error if error.retryable else SinkError(f"{self.where}: {what}: {error.message}") from error
+        except Refused as error:
+            raise SinkError(f"{self.where}: {what}: {error.message}") from error
         self._tables.forget()
 
     def _enter(self, connection: Connection, ddl: Ddl) -> None:

@@ -38,8 +38,8 @@ _TIDB = (
 _ENCODED = "CAST(CONVERT(%s USING filename) AS BINARY)"
 
 
-class Undecided(SinkError):
-    """Nobody can tell whether a DDL ran."""
+class Refused(SinkError):
+    """The server refuses a DDL, or nobody can tell whether it ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def unmark(connection: Connection, scene: Scene, parsed: Parsed) -> None:
 
 
 def ran(connection: Connection, scene: Scene, parsed: Parsed, schema: str, noted: str) -> bool:
-    """Return whether a statement ran since its state before was noted. Raises ServerFault, Undecided."""
+    """Return whether a statement ran since its state before was noted. Raises ServerFault, Refused."""
     known = json.loads(noted)
     if is_marked(parsed):
         return shown(connection, scene.mark(done=True)) is not None
@@ -152,7 +152,7 @@ def _altered(connection: Connection, scene: Scene, parsed: Parsed, schema: str, 
         wanted = shown(connection, place)
     if lines(now) == lines(wanted):
         return True
-    raise Undecided(
+    raise Refused(
         f"{connection.where}: {'.'.join(table)} is neither as it was before a DDL nor as it is after it: {parsed.text}; "
         f"it was: {text}; it would be: {wanted}; it is: {now or 'not there'}",
         hint="Bring the table to one of both by hand, then `tidemill changefeed resume`.",
@@ -184,7 +184,7 @@ def _exchanged(connection: Connection, parsed: Parsed, known: list[int] | None) 
         return True
     if known is not None and now == known:
         return False
-    raise Undecided(
+    raise Refused(
         f"{connection.where}: nobody can tell whether an EXCHANGE PARTITION ran before its answer was lost: {parsed.text}; "
         f"ids of the partition and the table before it: {known}; now: {now}",
         hint="See by hand which rows the table has. If it ran, leave the DDL out (ignore-sql); if not, delete its row from "

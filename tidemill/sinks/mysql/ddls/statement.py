@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tidemill.errors import SinkError, redact
+from tidemill.errors import redact
 from tidemill.protocols.sql.literals import name
 from tidemill.sinks.mysql import dialect
 from tidemill.sinks.mysql.codes import MAY_BE_SO, NO_DATABASE, Fate
@@ -28,7 +28,7 @@ from tidemill.sinks.mysql.ddls import state
 from tidemill.sinks.mysql.ddls.lock import held
 from tidemill.sinks.mysql.ddls.parsed import Parsed, parse
 from tidemill.sinks.mysql.ddls.plans import Plan, Writer
-from tidemill.sinks.mysql.ddls.state import Scene
+from tidemill.sinks.mysql.ddls.state import Refused, Scene
 from tidemill.sinks.mysql.ddls.wanted import look
 from tidemill.sinks.mysql.session import SQL_MODE, UNKNOWN_VARIABLE
 from tidemill.tso import describe
@@ -55,7 +55,7 @@ class Manner:
 
 
 def execute(connection: Connection, ddl: Ddl, writer: Writer, manner: Manner, stop: threading.Event) -> None:
-    """Run a DDL, unless it ran before. Raises Fenced, ServerFault of what may pass, SinkError, SinkUnavailable after a stop."""
+    """Run a DDL, unless it ran before. Raises Fenced, ServerFault of what may pass, Refused, SinkUnavailable after a stop."""
     scene = Scene(writer.plans.schema, writer.lock, manner.run)
 
     def check(connection: Connection) -> None:
@@ -152,8 +152,8 @@ def _settled(connection: Connection, ddl: Ddl, parsed: Parsed, scene: Scene, fau
     raise fault
 
 
-def _refused(fault: ServerFault, where: str, ddl: Ddl, states: str) -> SinkError:
-    return SinkError(
+def _refused(fault: ServerFault, where: str, ddl: Ddl, states: str) -> Refused:
+    return Refused(
         f"{where} refuses a DDL: error {fault.code}: {fault.text}: {redact(ddl.query)}" + (f"; {states}" if states else ""),
         hint=(
             "Run by hand what stands for it, leave it out with an event filter (ignore-sql), then `tidemill changefeed resume`. "

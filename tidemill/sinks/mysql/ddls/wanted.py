@@ -189,7 +189,7 @@ class _Seen:
 
 
 def _again(change: Change) -> tuple[str, ...]:
-    """Return what makes a part anew that is there."""
+    """Return what makes a part again that is there."""
     match change.part:
         case Part.COLUMN:
             return (f"MODIFY COLUMN {change.definition}",)

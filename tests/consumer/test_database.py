@@ -13,6 +13,7 @@ import pytest
 from tests.support.consumer.fed_tables import BEFORE
 from tests.support.consumer.streams import ddl, row
 from tests.support.consumer.upstreams import events, playground_with, truth
+from tests.support.delivery.frozen import at
 from tests.support.delivery.mysql_tables import differences, rows_in
 from tests.support.golden.ticdc_topics import sent
 from tests.support.servers.mariadb import MariaDb
@@ -208,3 +209,88 @@ def test_a_topic_of_ticdc(db: MariaDb) -> None:
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """Floats to the digits that FLOAT has."""
     return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
+
+
+# DDLs of a consumer that sleeps, or loses an answer
+
+
+EXCHANGE = "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`n`"
+PARTITIONED = (
+    "CREATE DATABASE d",
+    "CREATE TABLE d.p (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10))",
+    "CREATE TABLE d.n (id INT PRIMARY KEY)",
+    "INSERT INTO d.p VALUES (1)",
+    "INSERT INTO d.n VALUES (2)",
+)
+
+
+def test_a_consumer_that_wakes_up_behind_another_runs_no_ddl(db: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
+    db.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)")
+    old, truncate = opened(db), ddl(6, "TRUNCATE TABLE `d`.`t`")
+
+    def meanwhile() -> None:
+        new = opened(db)
+        new.ddl(truncate)
+        new.rows([row(8, 7, None, 7)])
+        new.commit(Progress(9))
+        new.close()
+
+    with at(monkeypatch, "GET_LOCK", meanwhile), pytest.raises(SinkError, match="another consumer"):
+        old.ddl(truncate)
+    assert db.rows("SELECT id FROM d.t") == [(7,)]
+    old.close()
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_an_exchange_whose_answer_is_lost_runs_once(db: MariaDb, monkeypatch: pytest.MonkeyPatch, behind: bool) -> None:
+    db.run(*PARTITIONED)
+    first = opened(db)
+    with at(monkeypatch, "^ALTER", lose, behind=behind), pytest.raises(SinkUnavailable):
+        first.ddl(ddl(6, EXCHANGE))
+    again = opened(db)
+    for _ in range(2):  # messages come again as well
+        again.ddl(ddl(6, EXCHANGE))
+    assert db.rows("SELECT id FROM d.p UNION ALL SELECT id FROM d.n") == [(2,), (1,)]
+    again.close()
+
+
+def lose() -> None:
+    raise ServerFault(2013, "lost connection")
+
+
+RINGS = {
+    "swap": ["a TO b", "b TO a"],
+    "ring of three": ["a TO b", "b TO c", "c TO a"],
+    "the other way round": ["c TO b", "b TO a", "a TO c"],
+    "a chain from its begin": ["a TO b", "b TO c", "c TO e"],
+}
+
+
+@pytest.mark.parametrize("crash", ["", "^RENAME", "^RENAME behind"])
+@pytest.mark.parametrize("renames", RINGS.values(), ids=RINGS.keys())
+def test_renames_of_one_statement_come_one_by_one(db: MariaDb, monkeypatch: pytest.MonkeyPatch, renames: list[str], crash: str) -> None:
+    db.run("CREATE DATABASE d", *(f"CREATE TABLE d.{table} (id CHAR(1) PRIMARY KEY)" for table in "abc"))
+    db.run(*(f"INSERT INTO d.{table} VALUES ('{table}')" for table in "abc"))
+    tables = opened(db)
+    for pair in renames:
+        old, _, new = pair.partition(" TO ")
+        event = ddl(6, f"RENAME TABLE `d`.`{old}` TO `d`.`{new}`")
+        if crash:
+            pattern, _, place = crash.partition(" ")
+            with at(monkeypatch, pattern, lose, behind=bool(place)), pytest.raises(SinkUnavailable):
+                tables.ddl(event)
+            tables = opened(db)
+        tables.ddl(event)
+    names = dict(pair.split(" TO ") for pair in renames)
+    found = db.rows("SELECT table_name FROM information_schema.tables WHERE table_schema = 'd' ORDER BY 1")
+    assert {name: db.rows(f"SELECT id FROM d.`{name}`")[0][0] for (name,) in found} == {names.get(table, table): table for table in "abc"}
+    tables.close()
+
+
+def test_a_name_that_was_taken_and_not_given_back_stops(db: MariaDb) -> None:
+    db.run("CREATE DATABASE d", "CREATE TABLE d.a (id INT)", "CREATE TABLE d.b (id INT)")
+    tables = opened(db)
+    tables.ddl(ddl(6, "RENAME TABLE `d`.`a` TO `d`.`b`"))
+    with pytest.raises(SchemaError, match="this one was not renamed"):
+        tables.ddl(ddl(7, "CREATE TABLE `d`.`c` (`id` INT)"))
+    tables.close()

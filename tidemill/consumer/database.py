@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from typing import TypeVar
@@ -28,7 +30,11 @@ from tidemill.sinks.mysql.bookkeeping import SCHEMA
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl, zone_text
-from tidemill.sinks.mysql.ddls.statement import execute
+from tidemill.sinks.mysql.ddls.lock import held, lock_name
+from tidemill.sinks.mysql.ddls.parsed import Name, Parsed, What
+from tidemill.sinks.mysql.ddls.plans import Plans
+from tidemill.sinks.mysql.ddls.state import Refused
+from tidemill.sinks.mysql.ddls.statement import UPSTREAMS, execute
 from tidemill.sinks.mysql.driver import DDL_LIMIT_MS
 from tidemill.sinks.mysql.merge import Change
 from tidemill.sinks.mysql.statements import Limits, TableStatements, packets, text_of
@@ -54,15 +60,9 @@ _CREATE = (
   ddl_ts BIGINT UNSIGNED NOT NULL,
   progress LONGTEXT CHARACTER SET utf8mb4 NOT NULL,
   updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP)""",
-    f"""CREATE TABLE IF NOT EXISTS {SCHEMA}.tidemill_consumer_ddl_v1 (
-  consumer VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-  ddl CHAR(32) CHARACTER SET ascii NOT NULL,
-  ts BIGINT UNSIGNED NOT NULL,
-  finished BOOL NOT NULL,
-  PRIMARY KEY (consumer, ddl))""",
+    Plans(SCHEMA, "").create,
 )
 _STATE = f"{SCHEMA}.tidemill_consumer_v1"
-_DDLS = f"{SCHEMA}.tidemill_consumer_ddl_v1"
 _OF_SCHEMAS = (DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA)
 _T = TypeVar("_T")
 
@@ -89,7 +89,11 @@ class DatabaseTables:
         self._generated: dict[tuple[str, str], frozenset[str]] = {}
         self._waiting = _Waiting()
         self._written: list[bytes] = []  # what the open transaction holds, to run it again after a deadlock
-        self._epoch, self._ddl_ts = self._call(self._take_over)
+        self._stop = threading.Event()
+        self._plans = Plans(SCHEMA, f"consumer {consumer}")
+        self._writer = _Writer(consumer, self._plans, self._check)
+        self._epoch = self._ddl_ts = 0
+        self._call(self._take_over)
         self.rows_applied = self.ddls_applied = 0
 
     # The connection
@@ -123,8 +127,8 @@ class DatabaseTables:
 
     # Progress
 
-    def _take_over(self) -> tuple[int, int]:
-        """Become the consumer of this name. An earlier one fails at its next commit."""
+    def _take_over(self) -> None:
+        """Become the consumer of this name. An earlier one fails at its next commit, or DDL; one that it runs is waited for."""
         c = self._connection
         for statement in _CREATE:
             c.run(statement)
@@ -132,7 +136,9 @@ class DatabaseTables:
         c.run(f"UPDATE {_STATE} SET epoch = epoch + 1 WHERE consumer = %s", self._consumer)
         found = c.rows(f"SELECT epoch, ddl_ts FROM {_STATE} WHERE consumer = %s", self._consumer)
         c.commit()
-        return int(found[0][0]), int(found[0][1])
+        self._epoch, self._ddl_ts = int(found[0][0]), int(found[0][1])
+        with held(c, self._writer.lock, self._check, self._stop):
+            c.rollback()
 
     def progress(self) -> Progress:
         """Return the last committed progress."""
@@ -154,7 +160,7 @@ class DatabaseTables:
             self._begin()
             self._flush()
             self._connection.run(f"UPDATE {_STATE} SET progress = %s WHERE consumer = %s", text, self._consumer)
-            self._connection.run(f"DELETE FROM {_DDLS} WHERE consumer = %s AND ts <= %s", self._consumer, progress.flushed_ts)
+            self._plans.forget(self._connection, progress.flushed_ts)
             self._connection.commit()
 
         self._transaction(write)
@@ -194,14 +200,18 @@ class DatabaseTables:
         """Begin the transaction, if none is open, and write into it what an attempt before had written."""
         if self._in_transaction:
             return
-        found = self._connection.rows(f"SELECT epoch FROM {_STATE} WHERE consumer = %s FOR UPDATE", self._consumer)
+        self._check(self._connection)
+        self._in_transaction = True
+        for packet in self._written:
+            self._connection.run(packet)
+
+    def _check(self, connection: Connection) -> None:
+        """Lock the consumer's row. Raises SinkError if another one of its name has begun."""
+        found = connection.rows(f"SELECT epoch FROM {_STATE} WHERE consumer = %s FOR UPDATE", self._consumer)
         if not found or int(found[0][0]) != self._epoch:
             raise SinkError(
                 f"another consumer {self._consumer} has begun to write into {self._where}", hint="Let one consumer of a name write."
             )
-        self._in_transaction = True
-        for packet in self._written:
-            self._connection.run(packet)
 
     def _flush(self) -> None:
         """Write what waits into the open transaction."""
@@ -271,52 +281,33 @@ class DatabaseTables:
 
     def ddl(self, ddl: DdlMessage) -> None:
         """Apply a DDL, once."""
-        digest = hashlib.md5(repr((ddl.ts, ddl.schema, ddl.table, ddl.query, int(ddl.type))).encode(), usedforsecurity=False).hexdigest()
-        known = self._call(lambda: self._known(digest))
-        if known:
+        schema = "" if ddl.type in _OF_SCHEMAS else ddl.schema
+        wanted = Ddl(ddl.ts, 0, schema, ddl.query, physical_ms(ddl.ts) / 1000, self._zone_text)
+        plan = self._call(lambda: self._plans.find(self._connection, wanted))
+        if plan is not None and plan.finished:
             return
 
         def note() -> None:
             self._begin()
             self._flush()
-            self._connection.run(f"INSERT IGNORE INTO {_DDLS} VALUES (%s, %s, %s, 0)", self._consumer, digest, ddl.ts)
             self._connection.run(f"UPDATE {_STATE} SET ddl_ts = %s WHERE consumer = %s", ddl.ts, self._consumer)
             self._connection.commit()
 
-        begun = known is not None
         self._transaction(note)
-        self._call(lambda: self._run(ddl, digest, begun=begun))
+        if ddl.query.strip():
+            self._call(lambda: self._run(wanted, ddl))
         self._generated.clear()
         self._tables.clear()
         self.ddls_applied += 1
 
-    def _known(self, digest: str) -> bool | None:
-        """Return whether a DDL is done; None: it was never begun."""
-        query = f"SELECT finished FROM {_DDLS} WHERE consumer = %s AND ddl = %s"
-        found = self._connection.rows(query, self._consumer, digest)
-        if not self._in_transaction:
-            self._connection.rollback()
-        return bool(found[0][0]) if found else None
-
-    def _run(self, ddl: DdlMessage, digest: str, *, begun: bool) -> None:
-        schema = "" if ddl.type in _OF_SCHEMAS else ddl.schema
-        if schema:
-            self._connection.run(f"CREATE DATABASE IF NOT EXISTS {name(schema)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-        if ddl.query.strip():
-            try:
-                query = self._exact(ddl)
-            except DdlSyntaxError:  # perhaps of a newer TiDB: then it is run as it is
-                query = ddl.query
-            event = Ddl(ddl.ts, 0, schema, query, physical_ms(ddl.ts) / 1000, self._zone_text)
-            try:
-                execute(self._connection, event, begun=begun)
-            except SinkError as error:
-                if error.retryable:
-                    raise
-                hint = f"Run by hand what stands for it, then start again with --skip-ddl {ddl.ts}."
-                raise SchemaError(error.message, hint=hint) from error
-        self._connection.run(f"UPDATE {_DDLS} SET finished = 1 WHERE consumer = %s AND ddl = %s", self._consumer, digest)
-        self._connection.commit()
+    def _run(self, ddl: Ddl, message: DdlMessage) -> None:
+        with suppress(DdlSyntaxError):  # perhaps of a newer TiDB: then it is run as it is
+            ddl = replace(ddl, query=self._exact(message), known_as=ddl.query)
+        try:
+            execute(self._connection, ddl, self._writer, _MANNER, self._stop)
+        except Refused as error:
+            hint = f"Run by hand what stands for it, then start again with --skip-ddl {ddl.ts}."
+            raise SchemaError(error.message, hint=hint) from error
 
     def _exact(self, ddl: DdlMessage) -> str:
         """Return the statement with names in the letters of the database, as every server reads it. Raises DdlSyntaxError, ServerFault."""
@@ -340,6 +331,71 @@ class DatabaseTables:
 
         names = RoutedNames(ddl.schema, exact, lambda schema: exact(schema, "")[0], found)
         return canonical_ddl(ddl.query, names=names, dialect=EXACT, printed=printed)
+
+
+class _Writer:
+    """The consumer, as it runs DDLs."""
+
+    def __init__(self, consumer: str, plans: Plans, check: Callable[[Connection], None]) -> None:
+        """`check` locks the consumer's row, and raises if another one of its name has begun."""
+        self.plans, self._check = plans, check
+        self.lock = lock_name(SCHEMA, "consumer", consumer)
+
+    @contextmanager
+    def transaction(self, connection: Connection) -> Iterator[None]:
+        """See `ddls.plans.Writer`."""
+        connection.run("BEGIN")
+        self._check(connection)
+        yield
+        connection.commit()
+
+    def begin(self, connection: Connection, ddl: Ddl, before: str) -> None:
+        """See `ddls.plans.Writer`."""
+        self.plans.begin(connection, ddl, before)
+
+    def finish(self, connection: Connection, ddl: Ddl) -> None:
+        """See `ddls.plans.Writer`."""
+        self.plans.finish(connection, ddl)
+
+
+def _enter(connection: Connection, ddl: Ddl) -> None:
+    """Make the session ready. Messages need not begin with the one that creates their database."""
+    if ddl.schema:
+        connection.run(f"CREATE DATABASE IF NOT EXISTS {name(ddl.schema)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    UPSTREAMS.enter(connection, ddl)
+
+
+def _fitted(connection: Connection, parsed: Parsed) -> Parsed:
+    """Return a RENAME TABLE that can be run. The renames of one statement are several messages. One may take a name before the table with
+    that name gets its new one. That table then waits under a name of ours. Raises SchemaError for another DDL while one waits."""
+    if parsed.what is not What.RENAME:
+        waiting = connection.rows(_WAITING)
+        if waiting:
+            raise SchemaError(
+                f"{connection.where}: another table was renamed to the name that {'.'.join(waiting[0])} had, but this one was not renamed",
+                hint="Give it its name by hand.",
+            )
+        return parsed
+    if len(parsed.renames) != 1:
+        return parsed
+    old, new = parsed.renames[0]
+    source = _aside(old) if _is_there(connection, _aside(old)) else old
+    if not _is_there(connection, source) or not _is_there(connection, new) or folded_table(old) == folded_table(new):
+        return replace(parsed, renames=((source, new),))
+    return replace(parsed, renames=((new, _aside(new)), (source, new)))
+
+
+def _aside(table: Name) -> Name:
+    """Return the name under which a table waits for its new one."""
+    return table[0], f"_tidemill_waiting_{hashlib.md5(repr(folded_table(table)).encode(), usedforsecurity=False).hexdigest()[:16]}"
+
+
+def _is_there(connection: Connection, table: Name) -> bool:
+    return bool(connection.rows("SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", *table))
+
+
+_WAITING = r"SELECT table_schema, table_name FROM information_schema.tables WHERE table_name LIKE '\_tidemill\_waiting\_%'"
+_MANNER = replace(UPSTREAMS, enter=_enter, fitted=_fitted)
 
 
 DUPLICATE = 1062

@@ -59,7 +59,7 @@ def catch_up(settings: DrainerSettings, cluster_id: int | None, zone: tzinfo) ->
     """
     if settings.db_type not in DATABASES or not settings.relay_dir:
         return None
-    outlet = MysqlOutlet(settings)
+    outlet = MysqlOutlet(settings, cluster_id)
     try:
         places = open_places(settings, cluster_id, outlet.database)
         try:

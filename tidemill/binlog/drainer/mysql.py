@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from tidemill.binlog.drainer.database.applying import Manner
-from tidemill.binlog.drainer.database.database import Database, Session
+from tidemill.binlog.drainer.database.database import BOOKS, Database, Session
 from tidemill.binlog.drainer.picking.picking import MARK_SCHEMA, MARK_TABLE
 from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.rows.encoding import RowEncoding
@@ -20,6 +20,7 @@ from tidemill.binlog.outputs.named import NamedDdl, NamedRows, Told
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
 from tidemill.binlog.outputs.writes import Work, Writers
 from tidemill.config.database import Atomicity, MysqlOptions
+from tidemill.sinks.mysql.ddls.plans import OneWriter
 from tidemill.sinks.mysql.window import Window
 
 SAFE_S = 300.0
@@ -38,7 +39,7 @@ _MARKS = f"{MARK_SCHEMA}.{MARK_TABLE}"
 class MysqlOutlet:
     """See the module."""
 
-    def __init__(self, settings: DrainerSettings) -> None:
+    def __init__(self, settings: DrainerSettings, cluster_id: int | None) -> None:
         to = settings.to
         manner = Manner(settings.worker_count, settings.txn_batch, to.merge, apart=not settings.enable_dispatch)
         self._channel = settings.channel_id if settings.loopback_control else None
@@ -47,6 +48,7 @@ class MysqlOutlet:
             Session(settings.sql_mode, to.params, to.zone),
             manner,
             None if self._channel is None else self._mark,
+            OneWriter(BOOKS, f"drainer {cluster_id or 0}"),
         )
         self._always_safe, self._began = settings.safe_mode, time.monotonic()
         columns_of = self._columns_of if to.sync_mode == SOME_COLUMNS else None

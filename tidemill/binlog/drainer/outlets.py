@@ -187,7 +187,7 @@ def open_outlet(settings: DrainerSettings, cluster_id: int, zone: tzinfo) -> Out
     if settings.db_type not in DATABASES:
         writing = KafkaOutlet(settings.to, cluster_id, zone) if settings.db_type == "kafka" else FileOutlet(_folder(settings), zone)
         return Outlet(writing, open_places(settings, cluster_id, None), picking, writing)
-    outlet = MysqlOutlet(settings)
+    outlet = MysqlOutlet(settings, cluster_id)
     try:
         places = open_places(settings, cluster_id, outlet.database)
     except BaseException:

@@ -311,8 +311,8 @@ def delivered(delivery: dict[str, Any], resolved_ts: int = 0, parts: int = 0) ->
     ]
     if missed := delivery.get("missed_rows"):
         lines.append(f"missed     {missed} rows that were to be changed or deleted were not in the database; the log names some of them")
-    if parts := delivery.get("partitions"):
-        lines += [f"  of partition {p} " + describe(end) for p, end in enumerate(parts)]
+    if ends := delivery.get("partitions"):
+        lines += [f"  of partition {p} " + describe(end) for p, end in enumerate(ends)]
     if error := delivery.get("error"):
         lines.append(f"error      {error.get('code')}: {error.get('message')}")
     if delivery.get("resume"):

@@ -29,7 +29,7 @@ from tidemill.delivery.time_plan import Sample
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import layout as f
 from tidemill.sinks.mysql.sync.moments import next_sync_point
-from tidemill.tidb.schema.events import DdlEvent
+from tidemill.tidb.schema.events import DdlEvent, grouped
 from tidemill.tidb.schema.tracking.history import SchemaHistory, SchemaSnapshot, TableVersion
 from tidemill.tidb.types.jsonstyle import JsonStyle, style_of
 
@@ -171,8 +171,8 @@ class LogSource:
 
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         events = self._history.ddl_events(from_ts, to_ts)
-        wanted = [event for event in (*events, *self._creating(to_ts)) if self._wants(event)]
-        return [part for event in wanted for part in self._divide(event, self._history.snapshot)]
+        wanted = (event for event in (*events, *self._creating(to_ts)) if self._wants(event))
+        return grouped(part for event in wanted for part in self._divide(event, self._history.snapshot))
 
     def _creating(self, to_ts: int) -> list[DdlEvent]:
         """What creates the tables whose rows stand just above `to_ts`."""

@@ -174,6 +174,8 @@ class TableRouter:
 
     def routed(self, event: DdlEvent) -> DdlEvent:
         """A DDL under the names that it has downstream. Raises TableRoutingFailed."""
+        if event.group:
+            event = replace(event, group=tuple(self.routed(member) for member in event.group))
         if self._database is not None:
             return database_ddl(event, self._routes)
         found = routed_ddl(event, self._routes) if self._routes else event

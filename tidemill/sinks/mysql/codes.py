@@ -1,5 +1,5 @@
-"""What a server's error means: try the transaction again, connect again first, split statements, wait, or give up; which errors say that a
-DDL is done. Pure.
+"""What a server's error means: try the transaction again, connect again first, split statements, wait, or give up; which errors may say
+that a DDL is done. Pure.
 
 Codes are MySQL's, MariaDB's and TiDB's; 2000 to 2999 are the client's own.
 """
@@ -92,47 +92,41 @@ _OF_STORAGE = frozenset({3, 20, 28, 1026, 1030})
 """Errors of files and storage engines, which name the operating system's error in their text."""
 _DISK_FULL = re.compile(r"(?:error|errcode|errno):? \"?28\b|no space left|disk (?:is )?full", re.I)
 
-ALREADY_SO = frozenset(
+NO_DATABASE = 1049
+MAY_BE_SO = frozenset(
     {
         1007,  # database exists
         1008,  # no such database to drop
+        NO_DATABASE,
         1050,  # table exists
         1051,  # no such table to drop
+        1054,  # no such column: of a RENAME COLUMN, a CHANGE COLUMN
         1060,  # column exists
         1061,  # index exists
         1068,  # primary key exists
         1091,  # no such column or key to drop
-        1176,  # no such index
-        1507,  # no such partition to drop
-        1517,  # partition exists
-        1831,  # index exists
-    }
-)
-"""Errors by which a DDL says that what it wants is so. As in TiCDC the DDL is taken as done."""
-
-NO_COLUMN = 1054
-_ADDS = re.compile(r"\b(ADD|CREATE)\b", re.I)
-
-RAN_BEFORE = frozenset(
-    {
-        1049,  # no such database
-        1054,  # no such column: of a RENAME COLUMN, a CHANGE COLUMN
         1146,  # no such table: of a RENAME
+        1176,  # no such index
+        1347,  # a table, no view
+        1493,  # a partition's bound lies below the last one's: it is there
+        1505,  # not partitioned
+        1507,  # no such partition to drop
+        1508,  # would drop all partitions: some that it names are gone
+        1517,  # partition exists
+        1735,  # no such partition
         1826,  # foreign key exists
+        1831,  # index exists
+        3822,  # MySQL: check exists
+        3940,  # MySQL: no such constraint
+        4092,  # MariaDB: no such view
     }
 )
-"""Further ones, which count only if the DDL may have run: it was begun, and nothing says that it was done."""
+"""Errors by which a DDL may say that what it wants is so. Whether it is, the catalogue of the database says (`ddls/wanted.py`)."""
 
 UNKNOWN_ZONE = 1298
 
 HINTS = {code: hint_of(code) for code in COMMON}
 """What to do about errors of a changefeed's rows; other programs have their own words."""
-
-
-def is_already_so(code: int, query: str) -> bool:
-    """Return whether an error of a DDL says that it is done. One of a missing column does as in TiCDC, but not if the DDL adds something:
-    it would be missing."""
-    return code in ALREADY_SO or (code == NO_COLUMN and _ADDS.search(query) is None)
 
 
 def fate_of(code: int, text: str = "") -> Fate:

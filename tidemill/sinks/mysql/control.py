@@ -10,9 +10,11 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from tidemill.protocols.common.messages import KeyValue
 from tidemill.sinks.mysql.dialect import special_indexes
 from tidemill.sinks.mysql.moment import Moment, offset_text
+from tidemill.tidb.ddltext.synthesized import rename_tables
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.show import create_table
+from tidemill.tidb.schema.tracking.renames import Move, in_one_statement
 from tidemill.tso import physical_ms
 
 _WITHOUT_SCHEMA = frozenset({Action.CREATE_SCHEMA, Action.DROP_SCHEMA})
@@ -38,13 +40,14 @@ class Ddl:
     beside: bool = False  # rows need not wait for it
     offset: str = ""
     special: tuple[tuple[str, str], ...] = ()
+    known_as: str = ""  # the text by which it is known again where `query` depends on the database; empty: `query`
 
     @classmethod
     def of(cls, event: DdlEvent, zone: str) -> Ddl:
         """Return what is to be run for an event, whose text is one for databases, see `delivery.inputs.routed_names`."""
         schema = "" if event.type in _WITHOUT_SCHEMA else event.schema
         beside = event.type == Action.ADD_INDEX
-        query = event.query
+        query = _query_of(event)
         # The table that it is to be like may have another definition downstream, or not be there.
         if event.after is not None and event.type == Action.CREATE_TABLE and (like := _LIKE.fullmatch(query)):
             query, zone = create_table(event.schema, event.after.info, UTC, if_not_exists=bool(like[1])), "+00:00"
@@ -68,10 +71,25 @@ class Ddl:
         return json.dumps(asdict(self))
 
 
+def _query_of(event: DdlEvent) -> str:
+    """Return the statement: all renames of one statement together."""
+    return rename_tables(in_one_statement([_move(member) for member in event.group], _spare)) if event.group else event.query
+
+
+def _move(event: DdlEvent) -> Move:
+    return Move(event.table_id, (event.pre_schema, event.pre_table), (event.schema, event.table))
+
+
+def _spare(move: Move) -> tuple[str, str]:
+    """Return the name that opens a ring. It is taken and left within one statement, which is atomic."""
+    return move.old[0], f"_tidemill_renamed_{move.table_id}"
+
+
 def _tables_of(event: DdlEvent) -> tuple[str, ...]:
     """Return the tables that a DDL is about, before and after it, in lower case."""
-    versions = [(v.schema, v.table) for v in (event.before, event.after, event.other) if v is not None]
-    names = [(event.schema, event.table), (event.pre_schema, event.pre_table), *versions]
+    events = event.group or (event,)
+    versions = [(v.schema, v.table) for one in events for v in (one.before, one.after, one.other) if v is not None]
+    names = [*((one.schema, one.table) for one in events), *((one.pre_schema, one.pre_table) for one in events), *versions]
     return tuple(sorted({f"{schema}.{table or '*'}".lower() for schema, table in names if schema}))
 
 
@@ -96,7 +114,9 @@ class MysqlControl:
         self._zone = zone_text(zone, given)
 
     def ddl_message(self, event: DdlEvent) -> KeyValue | None:
-        """Return the DDL; None for one without a text."""
+        """Return the DDL; None for one without a text, and for all renames of a statement but the first: they run together."""
+        if event.group and not event.leads_group:
+            return None
         return (b"", Ddl.of(event, self._zone).text().encode()) if event.query.strip() else None
 
     def resolved_message(self, ts: int) -> KeyValue | None:

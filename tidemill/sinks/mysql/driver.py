@@ -12,7 +12,7 @@ from tidemill.config.database import Atomicity
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SameUpstreamDownstream
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target
-from tidemill.sinks.mysql.bookkeeping import Attempt, Books, Done
+from tidemill.sinks.mysql.bookkeeping import Attempt, Awaited, Beside, Books, Done
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
 from tidemill.sinks.mysql.ddls.running import Background, Running
@@ -38,9 +38,10 @@ class MysqlDriverSink(ByDispatchers):
         self._books: Books | None = None
         self._sync_points: SyncPoints | None = None
         self._attempt: Attempt | None = None
+        self._left: list[Ddl] = []  # DDLs that an earlier process had going on beside the rows
         self._ddls = 0  # of the attempt's interval, so far
         self._stop = threading.Event()
-        self._background = Background(self._new_connection)
+        self._background = Background(self._new_connection, lambda ddl: Beside(self._the_books, ddl))
         self._again = False  # the interval was begun before, and its rows are written
 
     @property
@@ -69,9 +70,10 @@ class MysqlDriverSink(ByDispatchers):
         if self._books is None:
             self._books = Books(self._connection, ctx.feed, self._options.workers, ctx.started_ts, fresh=self._fresh)
             self._fresh = False
-            for ddl in self._books.remembered():
+            self._left = self._books.remembered()
+            for ddl in self._left:
                 log.info("DDL at %s goes on: %s", describe(ddl.ts), ddl.query)
-                self._background.start(ddl, begun=True)
+                self._background.start(ddl)
             if self._options.sync_point_every:
                 self._sync_points = SyncPoints(ctx.feed, self._options.sync_point_retention)
                 self._sync_points.prepare(self._connection)
@@ -89,7 +91,7 @@ class MysqlDriverSink(ByDispatchers):
         def begin() -> Attempt:
             books = self._open(ctx)
             self._look_at_background(books)
-            return books.begin(ctx.epoch, ctx.from_ts, ctx.to_ts)
+            return books.begin(ctx.epoch, ctx.from_ts, ctx.to_ts, self._stop)
 
         self._attempt = self._call(begin)
         self._again, self._ddls = self._attempt.done >= Done.ROWS, 0
@@ -109,38 +111,43 @@ class MysqlDriverSink(ByDispatchers):
         assert books is not None
         assert attempt is not None
         if self._ddls == 0 and attempt.done is Done.NOTHING:
-            books.mark(Done.ROWS)
+            books.mark_rows()
         if attempt.done is Done.ALL or (self._again and self._ddls < attempt.ddls):
             log.info("DDL at %s was run before: %s", describe(ddl.ts), ddl.query)
             return
-        begun = self._again and self._ddls == attempt.ddls and books.begun(ddl.table_id, ddl.ts)
         self._background.settle(ddl.tables, self._stop)
         self._look_at_background(books)
-        books.note_ddl(ddl.table_id, ddl.ts, finished=False, count=self._ddls)
         if ddl.beside:
-            self._run_beside(books, ddl, begun=begun)
+            self._run_beside(books, ddl)
         else:
-            Running(ddl, self._the_connection, begun=begun, keep=True).await_end(self._stop)
-        books.note_ddl(ddl.table_id, ddl.ts, finished=True, count=self._ddls + 1)
+            Running(ddl, self._the_connection, Awaited(books), keep=True).await_end(self._stop)
 
-    def _run_beside(self, books: Books, ddl: Ddl, *, begun: bool) -> None:
+    def _run_beside(self, books: Books, ddl: Ddl) -> None:
         """Run a DDL, and go on when it takes long. It is remembered first, so that it is never lost."""
-        books.remember(ddl)
-        running = self._background.start(ddl, begun=begun)
-        running.over.wait(self._options.async_ddl_timeout / 1000)
-        if not running.over.is_set():
-            log.info("DDL at %s goes on while rows are written: %s", describe(ddl.ts), ddl.query)
-        self._look_at_background(books)
+        if ddl not in self._left:  # an earlier process remembered it, and it is run already
+            books.remember(ddl)
+            running = self._background.start(ddl)
+            running.over.wait(self._options.async_ddl_timeout / 1000)
+            if not running.over.is_set():
+                log.info("DDL at %s goes on while rows are written: %s", describe(ddl.ts), ddl.query)
+            self._look_at_background(books)
+        books.count(ddl)
 
     def _look_at_background(self, books: Books) -> None:
         for ddl, error in self._background.ended():
             books.forget(ddl)
             if error is not None:
+                self._left = [one for one in self._left if one != ddl]
                 raise error
 
     def _the_connection(self) -> Connection:
         assert self._connection is not None
         return self._connection
+
+    @property
+    def _the_books(self) -> Books:
+        assert self._books is not None
+        return self._books
 
     def _new_connection(self) -> Connection:
         return Connection(replace(self._options, read_timeout=DDL_LIMIT_MS))

@@ -5,6 +5,8 @@ Names are quoted properly here. TiCDC puts them between backquotes unescaped, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidemill.tidb.ddltext.errors import DdlSyntaxError
 from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
@@ -31,6 +33,11 @@ def drop_view(view: Name) -> str:
 def rename_table(old: Name, new: Name) -> str:
     """Return the RENAME TABLE of one pair in `RENAME TABLE a TO b, c TO d` (job type 47). A single rename (14) keeps the user's text."""
     return f"RENAME TABLE {qualified(old)} TO {qualified(new)}"
+
+
+def rename_tables(pairs: Sequence[tuple[Name, Name]]) -> str:
+    """Return the RENAME TABLE of several pairs, from left to right."""
+    return "RENAME TABLE " + ", ".join(f"{qualified(old)} TO {qualified(new)}" for old, new in pairs)
 
 
 def exchange_partition(query: str, partitioned: Name, plain: Name, sql_mode: int = 0) -> str:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 
 from tidemill.binlog.drainer.database.applying import RETRY_S, TRIES, Applier, Manner
 from tidemill.binlog.drainer.database.tables import Tables
 from tidemill.binlog.outputs.named import KnownTable, NamedRows
 from tidemill.binlog.outputs.writes import RowWrite, Work
 from tidemill.config.database import MysqlOptions
-from tidemill.errors import SchemaError, SinkUnavailable
+from tidemill.errors import SchemaError, SinkError, SinkUnavailable
 from tidemill.protocols.sql.literals import SqlTable
 from tidemill.sinks.mysql import dialect
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
+from tidemill.sinks.mysql.control import Ddl
+from tidemill.sinks.mysql.ddls.plans import OneWriter
+from tidemill.sinks.mysql.ddls.state import Refused
+from tidemill.sinks.mysql.ddls.statement import Manner as DdlManner
+from tidemill.sinks.mysql.ddls.statement import execute
 from tidemill.sinks.mysql.window import Window
 from tidemill.tidb.ddltext import DdlSyntaxError, exact_ddl
 from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tso import describe, physical_ms
 
-DONE_BEFORE = frozenset({1007, 1008, 1049, 1050, 1051, 1054, 1060, 1061, 1091, 1146})
-"""What a database answers to a DDL that was run before."""
+BOOKS = "tidb_binlog"
+"""The schema of our own tables."""
 KEEPING = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 
 _log = logging.getLogger(__name__)
@@ -60,13 +67,23 @@ class Session:
 class Database:
     """Not safe for threads. Raises SinkError where a retry does not help, SinkUnavailable where it was tried for long."""
 
-    def __init__(self, options: MysqlOptions, session: Session, manner: Manner, mark: Callable[[int], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        options: MysqlOptions,
+        session: Session,
+        manner: Manner,
+        mark: Callable[[int], bytes] | None = None,
+        writer: OneWriter | None = None,
+    ) -> None:
+        """`writer`: whose DDLs are run; None: of this object alone."""
         self._options, self._session, self._manner = options, session, manner
         self._ending = threading.Event()
         self._connection: Connection | None = None
         self.where = f"{options.host}:{options.port}"
         self._applier = Applier(options, manner, session.prepare_rows, mark)
         self._tables = Tables(self.open)
+        self._writer, self._is_writer, self._is_alone = writer or OneWriter(BOOKS, f"process {uuid.uuid4()}"), False, writer is None
+        self._ddls = DdlManner(partial(self._enter, "DEFAULT"), _leave, _execute)
 
     def open(self) -> Connection:
         """Return the open connection. Raises ServerFault."""
@@ -121,31 +138,37 @@ class Database:
         """Return when all rows that were begun are committed."""
         self._applier.finish()
 
-    def ddl(self, commit_ts: int, schema: str, query: str, hint: str = "", now: str = "", special: Iterable[tuple[str, str]] = ()) -> None:
-        """Run a DDL. `schema`: the database to be in; empty: none. `now`: what CURRENT_TIMESTAMP stands for, as SQL; empty: the time of
-        `commit_ts`. `special`: indexes of the table, see `dialect.rewritten`. One that was run before is taken as done."""
-        now = now or f"{physical_ms(commit_ts) / 1000:.3f}"
+    def ddl(
+        self, commit_ts: int, schema: str, query: str, hint: str = "", now: str = "", special: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        """Run a DDL, once. `schema`: the database to be in; empty: none. `hint`: what leaves it out, as errors say it. `now`: what
+        CURRENT_TIMESTAMP stands for, as SQL; empty: the time of `commit_ts`. `special`: indexes of the table, see `dialect.rewritten`."""
+        ddl = Ddl(commit_ts, 0, schema, query, 0, self._session.zone, special=special)
+        manner = replace(self._ddls, enter=partial(self._enter, now or f"{physical_ms(commit_ts) / 1000:.3f}"))
 
         def run() -> None:
             connection = self.open()
-            connection.run("SET SESSION autocommit = 1")
-            if "character_set_server" not in dict(self._session.params):
-                connection.run(_DEFAULT_CHARSET)
-            if self._session.zone:
-                connection.run(f"SET SESSION time_zone = {self._session.zone}")
-            connection.run(f"SET SESSION timestamp = {now}")
-            try:
-                if schema:
-                    connection.run(f"USE {quote_name(schema)}")
-                _execute(connection, query, special)
-            except ServerFault as fault:
-                if fault.code not in DONE_BEFORE:
-                    raise
-                _log.warning("DDL at %s: %s: it is taken as done: %s", describe(commit_ts), fault, query)
-            connection.run("SET SESSION autocommit = 0, timestamp = DEFAULT")
+            if not self._is_writer:
+                self._writer.take_over(connection, self._ending)
+                self._is_writer = True
+            execute(connection, ddl, self._writer, manner, self._ending)
 
-        self.retrying(f"DDL at {describe(commit_ts)}{hint}", run)
+        what = f"DDL at {describe(commit_ts)}{hint}"
+        try:
+            self.retrying(what, run)
+        except Refused as error:
+            raise SinkError(f"{self.where}: {what}: {error.message}") from error
         self._tables.forget()
+
+    def _enter(self, now: str, connection: Connection, ddl: Ddl) -> None:
+        connection.run("SET SESSION autocommit = 1")
+        if "character_set_server" not in dict(self._session.params):
+            connection.run(_DEFAULT_CHARSET)
+        if self._session.zone:
+            connection.run(f"SET SESSION time_zone = {self._session.zone}")
+        connection.run(f"SET SESSION timestamp = {now}")
+        if ddl.schema:
+            connection.run(f"USE {quote_name(ddl.schema)}")
 
     def find(self, schema: str, table: str) -> KnownTable | None:
         """Return a table; None: it is not there."""
@@ -173,14 +196,21 @@ class Database:
 
     def close(self) -> None:
         """Close all connections."""
+        if self._is_writer and self._is_alone and self._connection is not None:
+            with suppress(ServerFault):  # what is left says nothing to anybody
+                self._writer.leave(self._connection)
         self._ending.set()
         self._applier.close()
         self._drop()
 
 
+def _leave(connection: Connection) -> None:
+    connection.run("SET SESSION autocommit = 0, timestamp = DEFAULT")
+
+
 def _execute(connection: Connection, query: str, special: Iterable[tuple[str, str]]) -> None:
     """Run a DDL as the database's dialect says it. Raises ServerFault, SinkError."""
-    with contextlib.suppress(DdlSyntaxError):  # perhaps of a newer TiDB: then it is run as it is
+    with suppress(DdlSyntaxError):  # perhaps of a newer TiDB: then it is run as it is
         query = exact_ddl(query) if "\\" in query else query
     other, told = dialect.rewritten(query, connection.server, special)
     if told:

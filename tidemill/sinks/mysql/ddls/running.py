@@ -14,7 +14,8 @@ from tidemill.errors import SinkUnavailable, TidemillError
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
-from tidemill.sinks.mysql.ddls.statement import execute
+from tidemill.sinks.mysql.ddls.plans import Writer
+from tidemill.sinks.mysql.ddls.statement import UPSTREAMS, execute
 from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
@@ -25,11 +26,12 @@ LOOK_S = 0.1
 class Running:
     """A DDL in a thread of its own."""
 
-    def __init__(self, ddl: Ddl, connect: Callable[[], Connection], *, begun: bool, keep: bool) -> None:
+    def __init__(self, ddl: Ddl, connect: Callable[[], Connection], writer: Writer, *, keep: bool) -> None:
         """`connect` gives the connection, in the thread. `keep`: it is not closed."""
         self.ddl = ddl
-        self._connect, self._begun, self._keep = connect, begun, keep
+        self._connect, self._writer, self._keep = connect, writer, keep
         self._connection: Connection | None = None
+        self._stop = threading.Event()
         self.error: BaseException | None = None
         self.over = threading.Event()
         threading.Thread(target=self._run, name="mysql-ddl", daemon=True).start()
@@ -37,7 +39,7 @@ class Running:
     def _run(self) -> None:
         try:
             self._connection = self._connect()
-            execute(self._connection, self.ddl, begun=self._begun)
+            execute(self._connection, self.ddl, self._writer, UPSTREAMS, self._stop)
         except (TidemillError, ServerFault) as error:
             self.error = error
         finally:
@@ -46,7 +48,8 @@ class Running:
             self.over.set()
 
     def kill(self) -> None:
-        """End the statement. Never raises."""
+        """End the statement that runs, and what would follow it. Never raises."""
+        self._stop.set()
         if self._connection is not None:
             self._connection.kill()
 
@@ -57,8 +60,9 @@ class Running:
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self.over.wait(LOOK_S):
             if stop.is_set():
-                self.kill()
-                self.over.wait()
+                while not self.over.is_set():  # it may begin a statement meanwhile
+                    self.kill()
+                    self.over.wait(LOOK_S)
                 raise SinkUnavailable(f"stopped while a DDL ran; the next start runs it again: {self.ddl.query}")
             if deadline is not None and time.monotonic() >= deadline:
                 return False
@@ -70,13 +74,13 @@ class Running:
 class Background:
     """The DDLs of a changefeed that go on beside the rows."""
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
-        self._connect = connect
+    def __init__(self, connect: Callable[[], Connection], writer: Callable[[Ddl], Writer]) -> None:
+        self._connect, self._writer = connect, writer
         self._running: list[Running] = []
 
-    def start(self, ddl: Ddl, *, begun: bool) -> Running:
+    def start(self, ddl: Ddl) -> Running:
         """Begin one."""
-        self._running.append(Running(ddl, self._connect, begun=begun, keep=False))
+        self._running.append(Running(ddl, self._connect, self._writer(ddl), keep=False))
         return self._running[-1]
 
     def settle(self, tables: Sequence[str], stop: threading.Event) -> None:
@@ -94,7 +98,7 @@ class Background:
             self._running.remove(one)
             if one.error is not None and may_pass(one.error):
                 log.warning("DDL at %s is run again: %s: %s", describe(one.ddl.ts), one.error, one.ddl.query)
-                self.start(one.ddl, begun=True)
+                self.start(one.ddl)
                 continue
             if one.error is None:
                 log.info("DDL at %s is done: %s", describe(one.ddl.ts), one.ddl.query)

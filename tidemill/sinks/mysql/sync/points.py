@@ -62,9 +62,10 @@ class SyncPoints:
 
     @staticmethod
     def _publish(connection: Connection, secondary: str) -> None:
-        """Let sessions with `tidb_enable_external_ts_read` read the moment. TiDB before 6.4 cannot."""
+        """Let sessions with `tidb_enable_external_ts_read` read the moment, unless they read a later one. TiDB before 6.4 cannot."""
         try:
-            connection.run(f"SET GLOBAL tidb_external_ts = {int(secondary)}")
+            if int(connection.rows("SELECT @@GLOBAL.tidb_external_ts")[0][0] or 0) < int(secondary):
+                connection.run(f"SET GLOBAL tidb_external_ts = {int(secondary)}")
         except ServerFault as fault:
             if fault.code != UNKNOWN_VARIABLE:
                 raise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 Name = tuple[str, str]
 """Schema and table."""
@@ -33,6 +33,24 @@ def in_order(moves: Sequence[Move]) -> list[Move]:
         ordered.append(move)
         left.remove(move)
     return ordered
+
+
+def in_one_statement(moves: Sequence[Move], spare: Callable[[Move], Name]) -> list[tuple[Name, Name]]:
+    """Return the pairs of one RENAME TABLE, which servers carry out from left to right. A ring of names is opened by a table that moves to
+    its spare name first."""
+    left = list(moves)
+    pairs = []
+    while left:
+        taken = {_folded(move.old): move.table_id for move in left}
+        free = next((move for move in left if taken.get(_folded(move.new), move.table_id) == move.table_id), None)
+        if free is None:
+            aside = spare(left[0])
+            pairs.append((left[0].old, aside))
+            left[0] = replace(left[0], old=aside)
+        else:
+            pairs.append((free.old, free.new))
+            left.remove(free)
+    return pairs
 
 
 def _folded(name: Name) -> Name:

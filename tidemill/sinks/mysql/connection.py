@@ -137,6 +137,14 @@ class Connection:
                 found.append(_answer(cursor))
             return found
 
+    def byte_rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows; a text has a character for each byte: of SHOW CREATE TABLE not all are characters."""
+        charset, self._raw.encoding = self._raw.encoding, "latin1"
+        try:
+            return self.rows(statement.encode())
+        finally:
+            self._raw.encoding = charset
+
     def streamed(self, statement: str) -> Generator[tuple[Any, ...]]:
         """Run a query and yield its rows as the server sends them. The connection is free again when all are taken or it is closed."""
         with faults(statement), self._raw.cursor(SSCursor) as cursor:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tidemill.errors import SinkUnavailable, TidemillError
+from tidemill.errors import SinkUnavailable
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
@@ -40,7 +40,7 @@ class Running:
         try:
             self._connection = self._connect()
             execute(self._connection, self.ddl, self._writer, UPSTREAMS, self._stop)
-        except (TidemillError, ServerFault) as error:
+        except BaseException as error:
             self.error = error
         finally:
             if self._connection is not None and not self._keep:

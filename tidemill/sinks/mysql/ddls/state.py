@@ -61,14 +61,21 @@ class Scene:
 
 
 def shown(connection: Connection, table: Name) -> str | None:
-    """Return SHOW CREATE TABLE, without the name and without what rows change; None: there is no such table. Raises ServerFault."""
+    """Return SHOW CREATE TABLE, without the name and without what rows change, a character for each byte: binary defaults are in it.
+
+    None: there is no such table. Raises ServerFault."""
     try:
-        text = str(connection.rows(f"SHOW CREATE TABLE {qualified(table)}")[0][1])
+        text = str(connection.byte_rows(f"SHOW CREATE TABLE {qualified(table)}")[0][1])
     except ServerFault as fault:
         if fault.code in _MISSING:
             return None
         raise
     return _MOVES_BY_ITSELF.sub("", _HEAD.sub("CREATE TABLE `t`", text))
+
+
+def readable(text: str | None) -> str:
+    """Return what `shown` returns as text for people."""
+    return text.encode("latin1").decode("utf-8", "replace") if text is not None else "not there"
 
 
 def lines(text: str | None) -> list[str]:
@@ -81,7 +88,7 @@ def copied(connection: Connection, scene: Scene, table: Name, text: str) -> Iter
     """Have an empty table made by a text of `shown`, with the same name in the scratch database. Raises ServerFault."""
     place = scene.scratch, table[1]
     with scratch(connection, scene, table[0]):
-        connection.run(_HEAD.sub(lambda _: f"CREATE TABLE {qualified(place)}", text))
+        connection.run(f"CREATE TABLE {qualified(place)}".encode() + _HEAD.sub("", text).encode("latin1"))
         yield place
 
 
@@ -154,7 +161,7 @@ def _altered(connection: Connection, scene: Scene, parsed: Parsed, schema: str, 
         return True
     raise Refused(
         f"{connection.where}: {'.'.join(table)} is neither as it was before a DDL nor as it is after it: {parsed.text}; "
-        f"it was: {text}; it would be: {wanted}; it is: {now or 'not there'}",
+        f"it was: {readable(text)}; it would be: {readable(wanted)}; it is: {readable(now)}",
         hint="Bring the table to one of both by hand, then `tidemill changefeed resume`.",
     )
 

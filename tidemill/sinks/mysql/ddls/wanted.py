@@ -10,7 +10,7 @@ from typing import Any
 
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.ddls.parsed import Change, Name, Parsed, Part, Verb, What, alter, qualified, renamed_text
-from tidemill.sinks.mysql.ddls.state import Scene, copied, lines, scratch, shown
+from tidemill.sinks.mysql.ddls.state import Scene, copied, lines, readable, scratch, shown
 from tidemill.tidb.ddltext.queries.literals import quote_name
 
 _VIEW = "VIEW"
@@ -147,7 +147,7 @@ def _look_at_altered(connection: Connection, scene: Scene, parsed: Parsed) -> Lo
         if touched & change.names or not seen.has(change):
             rest.append(change)
         touched |= change.names
-    states = f"wanted: {', '.join(change.text for change in rest)}; there: {text}"
+    states = f"wanted: {', '.join(change.text for change in rest)}; there: {readable(text)}"
     return Look(not rest, states, alter(table, rest) if 0 < len(rest) < len(parsed.changes) else "")
 
 

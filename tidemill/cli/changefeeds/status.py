@@ -298,13 +298,13 @@ def _history(status: dict[str, Any]) -> str:
     return f"{since}, for another {left:.0f} s" + (": so long the capture may stay away" if gone else " if the capture falls silent")
 
 
-def delivered(delivery: dict[str, Any], resolved_ts: int = 0, parts: int = 0) -> list[str]:
-    """Return the delivery of a run in lines for people. `resolved_ts`: how far the log is. `parts`: of tables, still to be read."""
+def delivered(delivery: dict[str, Any], resolved_ts: int = 0, parts_to_read: int = 0) -> list[str]:
+    """Return the delivery of a run in lines for people. `resolved_ts`: how far the log is. `parts_to_read`: of tables."""
     checkpoint = delivery.get("checkpoint_ts") or 0
     behind = max(0, physical_ms(resolved_ts) - physical_ms(checkpoint)) / 1000 if resolved_ts and checkpoint else None
     done = f"{delivery.get('rows') or 0} rows and {delivery.get('ddls') or 0} DDLs in all"
     lines = [
-        f"delivery   {_delivery_state(delivery, behind or 0.0, parts)}",
+        f"delivery   {_delivery_state(delivery, behind or 0.0, parts_to_read)}",
         f"delivered  {describe(checkpoint) if checkpoint else 'nothing yet'}; {done}"
         + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
         *_pace(delivery, checkpoint),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -31,6 +32,9 @@ from tidemill.server.api.requests import (
 from tidemill.server.errors import ChangefeedNotExists, InvalidReplicaConfig, InvalidSinkUri
 from tidemill.server.service import ChangefeedInfo, ChangefeedService, ChangefeedUpdate, NewChangefeed
 
+_log = logging.getLogger(__name__)
+CLIENT_OF_TICDC = "x-client-version"
+"""The header that `cdc cli` sends with every request (`ClientVersionHeader` of TiCDC's api/middleware); Tidemill's client does not."""
 Namespace = Annotated[str, Depends(namespace_of)]
 StateQuery = Annotated[str | None, Query(description="`all`, or one state. Without it: all but finished and removed ones.", max_length=32)]
 
@@ -94,6 +98,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
             sink_uri=body.sink_uri or None,
             target_ts=body.target_ts or None,
             replica_config=config_of(body.replica_config) if body.replica_config is not None else None,
+            keeps_own=CLIENT_OF_TICDC in request.headers,
             schema_registry=body.schema_registry or None,
             upstream=upstream_of(body),
         )
@@ -148,10 +153,14 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
 
 def config_of(found: dict[str, Any] | None) -> dict[str, Any]:
     """Return the tables and keys of a TOML file for a replica_config. Raises InvalidReplicaConfig."""
+    unknown: list[str] = []
     try:
-        return from_json(found or {})
+        config = from_json(found or {}, unknown=unknown)
     except ConfigError as error:
         raise InvalidReplicaConfig(f"invalid replica config, {failure_of(error).message}") from None
+    for path in unknown:
+        _log.warning("replica_config.%s is not known here; its value asks for nothing, and it is left out", shortened(path))
+    return config
 
 
 def _as_toml(body: b.ChangefeedInfo, info: ChangefeedInfo) -> str:

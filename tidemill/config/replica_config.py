@@ -15,6 +15,7 @@ from typing import Any
 
 from tidemill.config.faults import Faults
 from tidemill.config.sections import ConfigSection, Section, section_of
+from tidemill.config.ticdc_keys import DEFAULTS
 from tidemill.errors import ConfigError
 from tidemill.rules.names import did_you_mean, is_misspelled
 
@@ -184,6 +185,43 @@ def _with_own(stored: Mapping[str, Any], given: Mapping[str, Any], key: _Key) ->
             inner = _with_own(value, below, known)
             if inner or name in given:
                 found[name] = inner
+    return found
+
+
+def with_defaults(*settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with TiCDC's defaults below them. A later one of `settings` wins, key by key; a None is not there."""
+    found: dict[str, Any] = _over({}, DEFAULTS)
+    for one in settings:
+        found = _over(found, one)
+    return found
+
+
+def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without TiCDC's defaults of keys that have none in Tidemill: so people see what is set, and what counts here."""
+    return _without(settings, DEFAULTS, ConfigSection().model_dump(mode="json", by_alias=True))
+
+
+def _without(settings: Mapping[str, Any], defaults: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in settings.items():
+        known, own = defaults.get(name), ours.get(name)
+        if isinstance(value, Mapping):
+            below = _without(value, known if isinstance(known, Mapping) else {}, own if isinstance(own, Mapping) else {})
+            if below:
+                found[name] = below
+        elif own is not None or name not in defaults or value != known:
+            found[name] = value
+    return found
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(below)
+    for name, value in above.items():
+        under = found.get(name)
+        if isinstance(value, Mapping):
+            found[name] = _over(under if isinstance(under, Mapping) else {}, value)
+        elif value is not None:
+            found[name] = value
     return found
 
 

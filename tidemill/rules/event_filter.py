@@ -8,6 +8,7 @@ allow list.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -71,11 +72,16 @@ _OTHERS: dict[int, str] = {
     Action.CREATE_VIEW: "create view",
     Action.DROP_VIEW: "drop view",
 }
+_BY_TEXT = (
+    (re.compile(r"ADD FULLTEXT INDEX", re.I), "add fulltext index"),
+    (re.compile(r"\A\s*CREATE HYBRID INDEX", re.I), "create hybrid index"),
+)
+"""Kinds of DDLs that TiDB's jobs have no action of their own for: TiCDC tells them by their text (handleDDLJob of its schema store)."""
 DDL_WORDS = _ALTERING | _OTHERS
 """TiCDC's words for the kinds of DDLs, by TiDB's action code."""
 
 _ALIASES = {"create schema": "create database", "drop schema": "drop database"}
-WORDS = {ALL_DML, ALL_DDL, ALTER_TABLE, *DML_WORDS, *DDL_WORDS.values(), *_ALIASES}
+WORDS = {ALL_DML, ALL_DDL, ALTER_TABLE, *DML_WORDS, *DDL_WORDS.values(), *_ALIASES, *(word for _, word in _BY_TEXT)}
 
 
 def event_word(text: str) -> str:
@@ -84,6 +90,11 @@ def event_word(text: str) -> str:
     if word not in WORDS:
         raise ValueError(f"no such event {text!r}{did_you_mean(word, WORDS)}")
     return _ALIASES.get(word, word)
+
+
+def _word_of(event: DdlEvent) -> str | None:
+    """Return the word for the kind of a DDL; None: there is none."""
+    return next((word for pattern, word in _BY_TEXT if pattern.search(event.raw_query)), DDL_WORDS.get(event.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +121,7 @@ class EventRule:
         """Return whether the DDL's kind is listed or its text matches."""
         if not (self.matcher.matches(event.schema, event.table) if event.table else self.matcher.matches_schema(event.schema)):
             return False
-        if ALL_DDL in self.words or DDL_WORDS.get(event.type) in self.words:
+        if ALL_DDL in self.words or _word_of(event) in self.words:
             return True
         if event.type in _ALTERING and ALTER_TABLE in self.words:
             return True

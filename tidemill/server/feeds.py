@@ -21,7 +21,7 @@ from tidemill.changefeed.states import KEPT, State
 from tidemill.changelog.log_format import FENCES, SERVER, feed_name
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.config.file import ChangefeedConfig
-from tidemill.config.ticdc_defaults import with_defaults
+from tidemill.config.replica_config import with_defaults
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.errors import FeedBroken, redact
 from tidemill.redaction import HIDDEN

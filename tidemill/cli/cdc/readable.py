@@ -32,8 +32,7 @@ def print_one(info: Mapping[str, Any], now: int) -> None:
     print_lines(_lines(info, now))
     config = info.get("config") or {}
     if config:
-        from tidemill.config.replica_config import from_json
-        from tidemill.config.ticdc_defaults import without_defaults
+        from tidemill.config.replica_config import from_json, without_defaults
         from tidemill.config.toml_text import toml_text
 
         print_lines([("config", "")])

@@ -94,6 +94,31 @@ class RedactModeReq(Request):
     redact_info_log: str = ""
 
 
+class ChangefeedConfigV1(Request):
+    """`POST /api/v1/changefeeds` and `PUT /api/v1/changefeeds/{changefeed_id}`."""
+
+    keyspace: str = Field("", description="`default`. The query parameter counts.")
+    namespace: str = Field("", description="The older word for keyspace.")
+    changefeed_id: str = Field("", description="Empty: a UUID.")
+    start_ts: int = Field(0, ge=0, le=MAX_TS, description="A TSO. 0: now.")
+    target_ts: int = Field(0, ge=0, le=MAX_TS, description="A TSO. 0: none.")
+    sink_uri: str = Field("", description="Where changes go.")
+    timezone: str = Field("system", description="Taken, and without effect: the server's --tz counts.")
+    force_replicate: bool = False
+    ignore_ineligible_table: bool = False
+    filter_rules: list[str] = []
+    ignore_txn_start_ts: list[int] = []
+    mounter_worker_num: int = Field(16, description="Taken, and without effect.")
+    sink_config: dict[str, Any] | None = Field(None, description="The file's table `sink`.")
+
+
+class MoveTableReq(Request):
+    """`POST /api/v1/changefeeds/{changefeed_id}/tables/move_table`."""
+
+    table_id: int = 0
+    target_capture_id: str = ""
+
+
 class DrainCaptureRequest(Request):
     """`PUT /api/v1/captures/drain`, as TiDB Operator calls it."""
 

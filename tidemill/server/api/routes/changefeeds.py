@@ -44,11 +44,6 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
     router = APIRouter(prefix="/api/v2/changefeeds", tags=["changefeed"])
     changing = [Depends(guard)]
 
-    async def find(changefeed_id: str, namespace: str) -> ChangefeedInfo:
-        if not is_id(changefeed_id):
-            raise ChangefeedNotExists(f"changefeed not exists, {shortened(changefeed_id)}")
-        return await service.changefeed(changefeed_id, namespace=namespace)
-
     @router.get("", responses=documented(b.ListResponse[b.ChangefeedCommonInfo]))
     async def list_changefeeds(namespace: Namespace, state: StateQuery = None) -> Response:
         """List changefeeds: `{"total": …, "items": […]}`."""
@@ -82,7 +77,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
     @router.get("/{changefeed_id}", responses=documented(b.ChangefeedInfo))
     async def get_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Get one. With `Accept: application/toml` the answer is TOML, whose table `config` is a file for `changefeed create --config`."""
-        info = await find(changefeed_id, namespace)
+        info = await found_feed(service, changefeed_id, namespace)
         if request.headers.get("accept", "").lower().startswith("application/toml"):
             return Response(_as_toml(write.info(info), info), media_type="application/toml")
         return answer(write.info(info))
@@ -140,15 +135,27 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
     @router.get("/{changefeed_id}/status", responses=documented(b.ChangefeedStatus))
     async def get_status(changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Get its state, checkpoint and last error."""
-        return answer(write.status(await find(changefeed_id, namespace)))
+        return answer(write.status(await found_feed(service, changefeed_id, namespace)))
+
+    @router.get("/{changefeed_id}/meta_info", responses=documented(b.ChangefeedInfo))
+    async def get_meta_info(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Get one, as TiCDC's classic architecture answers here."""
+        return answer(write.info(await found_feed(service, changefeed_id, namespace)))
 
     @router.get("/{changefeed_id}/synced", responses=documented(b.SyncedStatus))
     async def get_synced(changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Get whether everything that the upstream has is downstream."""
-        await find(changefeed_id, namespace)
+        await found_feed(service, changefeed_id, namespace)
         return answer(write.synced(await service.synced(changefeed_id, namespace=namespace)))
 
     return router
+
+
+async def found_feed(service: ChangefeedService, changefeed_id: str, namespace: str) -> ChangefeedInfo:
+    """Return a changefeed. Raises ChangefeedNotExists, also for what is no name of one."""
+    if not is_id(changefeed_id):
+        raise ChangefeedNotExists(f"changefeed not exists, {shortened(changefeed_id)}")
+    return await service.changefeed(changefeed_id, namespace=namespace)
 
 
 def config_of(found: dict[str, Any] | None) -> dict[str, Any]:

@@ -112,7 +112,7 @@ VALUES = {"gc-ttl": "60", "capture-session-ttl": "10", "security.mtls": "true", 
 def test_every_key_of_ticdc_is_taken_warned_of_or_refused_with_a_reason(key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = f"{key} = {VALUES.get(key, chr(39) + 'x' + chr(39))}\n"
     if key in ("encryption.enable-encryption", "security.client-user-required", "security.client-allowed-user"):
-        with pytest.raises(ConfigError, match="encrypts nothing|knows no users"):
+        with pytest.raises(ConfigError, match=r"encrypts nothing|knows no users"):
             read(tmp_path, text)
     else:
         assert bool(read(tmp_path, text)) == ("has no meaning for Tidemill" not in caplog.text)

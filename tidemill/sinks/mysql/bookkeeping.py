@@ -15,13 +15,21 @@ rows it has. What lies at or below `checkpoint_ts` is in the database, whatever 
 from __future__ import annotations
 
 import enum
+import hashlib
+import logging
 from dataclasses import dataclass
 
 from tidemill.errors import Fenced
-from tidemill.sinks.mysql.connection import Connection
+from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
 from tidemill.sinks.mysql.sync.points import SyncPoints
 
+log = logging.getLogger(__name__)
+
+HOLD_WAIT_S = 10
+"""How long the connection of an earlier driver may take to end."""
+NO_SUCH_THREAD, NOT_OWNER, LOCK_WAIT = 1094, 1095, 1205
+"""Codes of MySQL."""
 SCHEMA = "tidb_cdc"
 CLUSTER = "default"
 """TiCDC's name of its own cluster, in `ddl_ts_v1`."""
@@ -115,6 +123,36 @@ class Books:
         connection.run(f"UPDATE {_LANE} SET generation = %s, epoch = 0 WHERE changefeed = %s", self._generation, feed)
         connection.commit()
 
+    def hold(self) -> None:
+        """End the connection of an earlier driver, and let the next driver end this one: a process that froze before it sent a DDL must not
+        send it when it goes on. A lock of the server, which ends with its connection, says which one that is. TiDB cannot tell who holds
+        a lock: there nothing is ended. Raises Fenced, ServerFault."""
+        self._check()
+        self.connection.commit()
+        if self.connection.server.is_tidb:
+            return
+        name = f"tidemill {hashlib.sha256(self._feed.encode()).hexdigest()[:48]}"  # the server takes 64 letters
+        (holder,) = self.connection.rows("SELECT IS_USED_LOCK(%s)", name)[0]
+        if holder is not None:
+            try:
+                self.connection.run(f"KILL {int(holder)}")
+            except ServerFault as fault:
+                if fault.code == NOT_OWNER:
+                    log.warning("connection %d of an earlier driver of %s is another user's: it is not ended", int(holder), self._feed)
+                    return
+                if fault.code != NO_SUCH_THREAD:
+                    raise
+        (held,) = self.connection.rows(f"SELECT GET_LOCK(%s, {HOLD_WAIT_S})", name)[0]
+        if held != 1:
+            raise ServerFault(LOCK_WAIT, f"the connection of an earlier driver of {self._feed} is not over after {HOLD_WAIT_S} s")
+
+    def _check(self) -> None:
+        """Lock the changefeed's row. Raises Fenced if another driver has it."""
+        known = self.connection.rows(f"SELECT generation FROM {_FEED} WHERE changefeed = %s FOR UPDATE", self._feed)
+        if not known or int(known[0][0]) != self._generation:
+            self.connection.rollback()
+            raise Fenced(f"another driver has taken over changefeed {self._feed} in the database")
+
     def begin(self, epoch: int, from_ts: int, to_ts: int) -> Attempt:
         """Put an attempt over an interval in force. Waits for the open transactions of earlier ones. Raises Fenced."""
         c, feed = self.connection, self._feed
@@ -167,7 +205,9 @@ class Books:
         return bool(row)
 
     def note_ddl(self, table_id: int, ts: int, *, finished: bool, count: int) -> None:
-        """Note that a DDL begins, or that it is done. `count`: how many of the interval are done."""
+        """Note that a DDL begins, or that it is done. `count`: how many of the interval are done. Raises Fenced: a DDL of a driver that has
+        been overtaken is not to run, and one that has run is not its own to note."""
+        self._check()
         values = (CLUSTER, self._feed, str(ts), table_id, int(finished))
         columns = "ticdc_cluster_id, changefeed, ddl_ts, table_id, finished, is_syncpoint"
         self.connection.run(f"REPLACE INTO {_DDL} ({columns}) VALUES (%s, %s, %s, %s, %s, 0)", *values)

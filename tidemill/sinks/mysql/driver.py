@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tidemill.config.database import Atomicity
 from tidemill.config.uri import SinkUri
-from tidemill.errors import SameUpstreamDownstream
+from tidemill.errors import SameUpstreamDownstream, SinkUnavailable
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target
 from tidemill.sinks.mysql.bookkeeping import Attempt, Books, Done
 from tidemill.sinks.mysql.connection import Connection, ServerFault
@@ -62,10 +62,12 @@ class MysqlDriverSink(ByDispatchers):
             raise
 
     def _open(self, ctx: BatchContext) -> Books:
+        opened = False
         if self._connection is None:
             self._connection = self._new_connection()
             log.info("%s is %s", self._where, self._connection.server.version)
             self._refuse_upstream(self._connection, ctx.cluster_id)
+            opened = True
         if self._books is None:
             self._books = Books(self._connection, ctx.feed, self._options.workers, ctx.started_ts, fresh=self._fresh)
             self._fresh = False
@@ -76,6 +78,8 @@ class MysqlDriverSink(ByDispatchers):
                 self._sync_points = SyncPoints(ctx.feed, self._options.sync_point_retention)
                 self._sync_points.prepare(self._connection)
         self._books.connection = self._connection
+        if opened:
+            self._books.hold()
         return self._books
 
     def _refuse_upstream(self, connection: Connection, cluster_id: str) -> None:
@@ -91,7 +95,13 @@ class MysqlDriverSink(ByDispatchers):
             self._look_at_background(books)
             return books.begin(ctx.epoch, ctx.from_ts, ctx.to_ts)
 
-        self._attempt = self._call(begin)
+        kept = self._connection is not None
+        try:
+            self._attempt = self._call(begin)
+        except SinkUnavailable:
+            if not kept:
+                raise
+            self._attempt = self._call(begin)  # another driver may have ended the connection: then this one is told so
         self._again, self._ddls = self._attempt.done >= Done.ROWS, 0
         if self._again:
             log.info("the rows of (%s, %s] are in the database already", describe(ctx.from_ts), describe(ctx.to_ts))

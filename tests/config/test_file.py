@@ -81,6 +81,16 @@ def test_ticdc_keys_without_meaning_are_taken_with_a_warning() -> None:
     )
 
 
+def test_a_redo_log_is_the_change_log_which_is_said_once() -> None:
+    given = '[consistent]\nlevel = "eventual"\nstorage = "s3://b/redo"\nmax-log-size = 64\n[consistent.memory-usage]\n'
+    (warning,) = parse_config(given + "memory-quota-percentage = 50", "f").warnings
+    assert warning.startswith('f: consistent.level = "eventual": the change log is kept anyway, and is more than TiCDC')
+    assert len(parse_config('[consistent]\nlevel = "none"\nstorage = "s3://b/redo"\nmax-log-size = 64', "f").warnings) == 2
+    with pytest.raises(ConfigError, match=r"consistent\.level is not supported yet") as refused:
+        parse_config('[consistent]\nlevel = "always"', "f")
+    assert refused.value.hint == "Leave it out; there are none and eventual."
+
+
 def test_dispatchers_that_say_more_than_counts() -> None:
     config = parse_config(
         """

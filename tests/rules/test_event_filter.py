@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,25 @@ def test_alter_table_is_what_alters_one() -> None:
         *(Action.CREATE_SCHEMA, Action.DROP_SCHEMA, Action.MODIFY_SCHEMA_CHARSET, Action.RECOVER_SCHEMA, Action.CREATE_TABLE),
         *(Action.CREATE_TABLES, Action.DROP_TABLE, Action.TRUNCATE_TABLE, Action.RECOVER_TABLE, Action.CREATE_VIEW, Action.DROP_VIEW),
     }
+
+
+TICDC = (Path(__file__).parents[1] / "golden/peers/ticdc_event_words.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("word", TICDC)
+def test_every_word_of_ticdc_is_taken(word: str) -> None:
+    event_word(word)
+    event_word(word.upper())
+
+
+def test_indexes_without_an_action_of_their_own_go_by_the_text() -> None:
+    fulltext, hybrid = "alter table t add fulltext index (b) with parser standard", " CREATE hybrid INDEX i ON t(b, c) PARAMETER 'x'"
+    for word, text in (("add fulltext index", fulltext), ("create hybrid index", hybrid)):
+        ignoring = filters(f'matcher = ["*.*"]\nignore-event = ["{word}"]')
+        assert ignoring.ignores_ddl(ddl(Action.ADD_INDEX, text))
+        assert not ignoring.ignores_ddl(ddl(Action.ADD_INDEX, "alter table t add index (b)"))
+        assert not filters('matcher = ["*.*"]\nignore-event = ["create index"]').ignores_ddl(ddl(Action.ADD_INDEX, text)), "as in TiCDC"
+        assert filters('matcher = ["*.*"]\nignore-event = ["alter table"]').ignores_ddl(ddl(Action.ADD_INDEX, text))
 
 
 def test_every_ddl_that_is_sent_has_a_word() -> None:

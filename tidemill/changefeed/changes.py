@@ -65,7 +65,7 @@ SETTINGS: Mapping[str, Rule] = {
     **dict.fromkeys(
         [
             *("sasl-user", "sasl-password", "sasl-mechanism", "access-key", "secret-access-key", "session-token"),
-            *("password-file", "password-env"),
+            *("role-arn", "external-id", "password-file", "password-env"),
         ],
         _CREDENTIAL,
     ),

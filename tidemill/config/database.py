@@ -12,6 +12,8 @@ from tidemill.errors import ConfigError, redact
 
 DEFAULT_PORT = 4000
 TIMEOUT_MS = 120_000
+TIDB_WORKERS = 64
+"""worker-count of a downstream that is named as TiDB, as in TiCDC (DefaultTiDBWorkerCount)."""
 
 
 class Atomicity(enum.Enum):
@@ -55,7 +57,7 @@ class MysqlOptions:
     batch_dml: bool = True
     multi_statements: bool = True
     atomicity: Atomicity = Atomicity.NONE
-    async_ddl_timeout: int = 10_000
+    async_ddl_timeout: int = 120_000
     sync_point_every: int = 0  # 0: none
     sync_point_retention: int = 0
 

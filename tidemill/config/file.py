@@ -230,7 +230,8 @@ def check_config(data: Mapping[str, Any], name: str = "configuration") -> Change
         raise
     for i, dispatcher in enumerate(config.sink.dispatchers):
         judge.warnings += [f"{name}: sink.dispatchers[{i}].{what}" for what in dispatcher.unused()]
-    config._warnings = tuple(judge.warnings)
+    redo_is_said = any(line.endswith(ticdc_keys.EVENTUAL) for line in judge.warnings)
+    config._warnings = tuple(line for line in judge.warnings if not (redo_is_said and line.endswith(ticdc_keys.REDO)))
     for check in (*config.rules(), config.parameters):
         with faults.collected():
             check()
@@ -277,7 +278,10 @@ class _Judge:
         parent, _, key = path.rpartition(".")
         if path in ticdc_keys.REFUSED:
             if not _asks_for_nothing(value, ticdc_keys.REFUSED[path]):
-                self._faults.add(ConfigError(f"{self._name}: {path} is not supported yet"))
+                way_round = f"Leave it out; {ticdc_keys.instead(path)}."
+                self._faults.add(ConfigError(f"{self._name}: {path} is not supported yet", hint=way_round))
+            elif value == "eventual":
+                self.warnings.append(f'{self._name}: {path} = "eventual": {ticdc_keys.EVENTUAL}')
         elif why := ticdc_keys.ignored(path):
             self.warnings.append(f"{self._name}: {path} has no meaning for Tidemill: {why}")
         elif isinstance(value, Mapping) and (below := _keys_below(path)):
@@ -292,7 +296,7 @@ def _asks_for_nothing(value: Any, nothing: Any) -> bool:
     """Whether a key that is not supported may stand there: it has the value that asks for nothing, or is a table of empty texts."""
     if isinstance(value, Mapping):
         return isinstance(nothing, Mapping) and all(one == "" for one in value.values())
-    return value in (nothing, "")
+    return value in ((*nothing, "") if isinstance(nothing, tuple) else (nothing, ""))
 
 
 def _keys_below(path: str) -> set[str]:

@@ -16,7 +16,7 @@ from tidemill.config import values as v
 from tidemill.config.database import Atomicity
 from tidemill.config.lake import LakeMode
 from tidemill.config.registry_address import parse_address
-from tidemill.errors import TidemillError
+from tidemill.errors import ConfigError, TidemillError
 from tidemill.protocols.all import PROTOCOLS
 from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption, MessageFormat
 from tidemill.rules.topics import check_topic
@@ -312,6 +312,8 @@ _STORAGE_ONLY = [
     Parameter("secret-access-key", v.text, "", "the key", (), _S3 | LAKE, secret=True),
     Parameter("session-token", v.text, "", "of temporary keys", (), _S3 | LAKE, secret=True),
     Parameter("force-path-style", v.parse_bool, "true", "the bucket stands in the path, not in the host name", (), _S3 | LAKE),
+    Parameter("role-arn", v.text, "", "the role that is taken to write", (), _S3),
+    Parameter("external-id", v.text, "", "what the role's owner asks for beside it", (), _S3, secret=True),
 ]
 _CANAL_ONLY = [
     Parameter("store", v.text, "", "folder or URL of the entry store; without it DATA-DIR/canal", (), _CANAL),
@@ -327,7 +329,12 @@ _CANAL_ONLY = [
 ]
 _MYSQL_ONLY = [
     Parameter(
-        *("worker-count", v.bounded(v.integer(1, 2**31), (1, "1"), (1024, "1024")), "16", "connections that write rows, of all tasks"),
+        *(
+            "worker-count",
+            v.bounded(v.integer(1, 2**31), (1, "1"), (1024, "1024")),
+            "16",
+            "connections that write rows, of all tasks; tidb://: 64",
+        ),
         keys=(_M + "worker-count",),
         schemes=_MYSQL,
     ),
@@ -376,7 +383,7 @@ _MYSQL_ONLY = [
         keys=("sink.transaction-atomicity",),
         schemes=_MYSQL,
     ),
-    Parameter("async-ddl-timeout", v.duration(), "10s", "rows wait for ADD INDEX for so long", (_M + "async-ddl-timeout",), _MYSQL),
+    Parameter("async-ddl-timeout", v.duration(), "2m", "rows wait for ADD INDEX for so long", (_M + "async-ddl-timeout",), _MYSQL),
     Parameter(
         *("enable-sync-point", v.parse_bool, "false", "moments at which the tables are those of one ts are noted"),
         keys=("enable-sync-point",),
@@ -405,6 +412,9 @@ _LAKE_ONLY = [
 PARAMETERS = {p.name: p for p in [*_ENCODING, *_DELIVERY, *_KAFKA_ONLY, *_STORAGE_ONLY, *_CANAL_ONLY, *_MYSQL_ONLY, *_LAKE_ONLY]}
 """All parameters except `protocol`, which is in `uri`."""
 
+NOT_OF_LAKES = {"role-arn": "the environment's AWS_ROLE_ARN", "external-id": "the environment"}
+"""Parameters of s3:// that a lake table on a bucket has not, and what says it there."""
+
 UNUSED = {
     "kafka-version": "the client asks the broker",
     "worker-count": "Spark's cores are used: --master local[N]",
@@ -414,17 +424,52 @@ UNUSED = {
     "spool-base-dir": "nothing is spooled: the change log is read again",
     "spool-dir": "nothing is spooled: the change log is read again",
     "sasl-gssapi-disable-pafxfast": "GSSAPI is not supported",
+    "has-vector-type": "a TiDB downstream keeps VECTOR columns, any other one gets their text",
+    "enable-ddl-ts": "the changefeed's own table downstream says which DDLs have run",
+    "where-clause": "rows are found by their keys, in the form that is fastest for the sink",
 }
 """Parameters of TiCDC that have no meaning here, and why."""
 
-UNSUPPORTED: dict[str, str] = {
-    "avro-include-before-value": "false",
-    "output-row-key": "false",
-    "transaction-atomicity": "none",
-    "enable-sync-point": "false",
-    **dict.fromkeys(
-        [f"sasl-gssapi-{k}" for k in ("auth-type", "keytab-path", "kerberos-config-path", "service-name", "user", "password", "realm")], ""
-    ),
-    **dict.fromkeys([f"sasl-oauth-{k}" for k in ("client-id", "client-secret", "token-url", "scopes", "grant-type", "audience")], ""),
+_NO_GSSAPI = "use sasl-mechanism=plain or scram-sha-256, scram-sha-512, or TLS with client certificates"
+_BUCKET = "set it as a default of the bucket"
+_GSSAPI = ("auth-type", "keytab-path", "kerberos-config-path", "service-name", "user", "password", "realm")
+_OAUTH = ("client-id", "client-secret", "token-url", "scopes", "grant-type", "audience")
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A parameter of TiCDC that is refused. `nothing`: the value that asks for what is done anyway. `instead`: the way round it."""
+
+    nothing: str
+    instead: str
+
+
+UNSUPPORTED: dict[str, Unsupported] = {
+    "avro-include-before-value": Unsupported("false", "take a protocol whose updates have the old value: canal-json, debezium"),
+    "output-row-key": Unsupported("false", "keys are in the messages: take index-value or columns as partition of a dispatcher"),
+    "transaction-atomicity": Unsupported("none", "only databases have transactions: mysql://, tidb://"),
+    "enable-sync-point": Unsupported("false", "only databases have sync points: mysql://, tidb://"),
+    **{f"sasl-gssapi-{name}": Unsupported("", _NO_GSSAPI) for name in _GSSAPI},
+    **{f"sasl-oauth-{name}": Unsupported("", _NO_GSSAPI) for name in _OAUTH},
+    "dry-run": Unsupported("false", "blackhole:// encodes and delivers to nobody"),
+    "dry-run-delay": Unsupported("0", "it belongs to dry-run"),
+    "dry-run-block-interval": Unsupported("0", "it belongs to dry-run"),
+    "storage-class": Unsupported("standard", "a lifecycle rule of the bucket moves objects to another class"),
+    "acl": Unsupported("private", "the bucket's policy, or its owner as owner of all objects, says who may read them"),
+    "sse": Unsupported("", _BUCKET),
+    "sse-kms-key-id": Unsupported("", _BUCKET),
+    "use-accelerate-endpoint": Unsupported("false", "endpoint=https://s3-accelerate.amazonaws.com&force-path-style=false names it"),
+    "profile": Unsupported("", "AWS_PROFILE in the environment of the processes that write names it"),
+    "provider": Unsupported("aws", "endpoint, and force-path-style=false where the bucket belongs into the host name, say all of it"),
 }
-"""Parameters that would change what or where is delivered. They are refused, except with the value given here, which asks for nothing."""
+"""Parameters that would change what or where is delivered."""
+
+
+def asks_for_nothing(name: str, value: str) -> bool:
+    """Whether an unsupported parameter may stand there with this value."""
+    return name not in UNSUPPORTED or value.lower() in (UNSUPPORTED[name].nothing, "")
+
+
+def not_supported(where: str, name: str) -> ConfigError:
+    """Return the error for a parameter that would change what is delivered."""
+    return ConfigError(f"{where}: {name} is not supported yet", hint=f"Leave it out; {UNSUPPORTED[name].instead}.")

@@ -15,8 +15,9 @@ from typing import Any
 
 from tidemill.config.faults import Faults
 from tidemill.config.sections import ConfigSection, Section, section_of
+from tidemill.config.ticdc_keys import DEFAULTS
 from tidemill.errors import ConfigError
-from tidemill.rules.names import did_you_mean
+from tidemill.rules.names import did_you_mean, is_misspelled
 
 KEYS = """
 memory-quota case-sensitive force-replicate ignore-ineligible-table check-gc-safe-point enable-sync-point enable-table-monitor bdr-mode
@@ -67,8 +68,9 @@ sink.cloud-storage-config.spool-disk-quota sink.cloud-storage-config.spool-base-
 sink.cloud-storage-config.file-expiration-days sink.cloud-storage-config.file-cleanup-cron-spec
 sink.cloud-storage-config.flush-concurrency sink.cloud-storage-config.use-table-id-as-path
 sink.cloud-storage-config.output-raw-change-event
-sink.advance-timeout-in-sec=advance_timeout sink.send-bootstrap-interval-in-sec sink.send-bootstrap-in-msg-count
-sink.send-bootstrap-to-all-partition sink.send-all-bootstrap-at-start=send-all-bootstrap-at-start sink.debezium-disable-schema
+sink.advance-timeout-in-sec=advance_timeout|advance_timeout_in_sec sink.send-bootstrap-interval-in-sec sink.send-bootstrap-in-msg-count
+sink.send-bootstrap-to-all-partition sink.send-all-bootstrap-at-start=send-all-bootstrap-at-start|send_all_bootstrap_at_start
+sink.debezium-disable-schema
 sink.debezium.output-old-value sink.debezium.include-start-ts sink.open.output-old-value sink.case-sensitive sink.force-replicate
 sink.integrity.integrity-check-level sink.integrity.corruption-handle-level
 consistent.level consistent.max-log-size consistent.flush-interval consistent.meta-flush-interval consistent.encoding-worker-num
@@ -83,7 +85,8 @@ changefeed-error-stuck-duration:duration
 synced-status.synced-check-interval synced-status.checkpoint-interval
 event-collector-batch-count event-collector-batch-bytes performance-mode sql-mode
 """
-"""TiCDC's keys as paths of the TOML file. `=NAME`: JSON has another name. `:duration`: see above. A path may lead through the tables of a
+"""TiCDC's keys as paths of the TOML file. `=NAME`: JSON has another name; `=NAME|NEWER`: it was renamed (TiCDC master of 2026-06-30),
+and clients of both sides are served. `:duration`: see above. A path may lead through the tables of a
 list. What lies below a table without keys here (Pulsar's) is written alike in both."""
 
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
@@ -93,25 +96,30 @@ _MOST = 2**63 - 1
 
 @dataclass(slots=True)
 class _Key:
-    """A key or a table. `below` is empty for a key."""
+    """A key or a table. `below` is empty for a key. `newer`: the name in JSON of later versions of TiCDC; empty if it is the same."""
 
     name: str
     json_name: str
+    newer: str = ""
     kind: str = ""
+    own: bool = False
+    """Tidemill's own: clients of TiCDC do not know it."""
     below: dict[str, _Key] = field(default_factory=dict)
 
 
 def _table() -> _Key:
     """Return the tree of all keys: TiCDC's in its order, then Tidemill's own."""
     root = _Key("", "")
-    for word in [*KEYS.split(), *_own(ConfigSection, "")]:
+    words = [*((word, False) for word in KEYS.split()), *((word, True) for word in _own(ConfigSection, ""))]
+    for word, own in words:
         path, _, kind = word.partition(":")
         path, _, renamed = path.partition("=")
         at = root
         for part in path.split("."):
-            at = at.below.setdefault(part, _Key(part, part.replace("-", "_")))
+            at = at.below.setdefault(part, _Key(part, part.replace("-", "_"), own=own))
         at.kind = kind or at.kind
-        at.json_name = renamed or at.json_name
+        older, _, newer = renamed.partition("|")
+        at.json_name, at.newer = older or at.json_name, newer or at.newer
     return root
 
 
@@ -129,20 +137,92 @@ def _own(section: type[Section], prefix: str) -> Iterator[str]:
 _ROOT = _table()
 
 
-def from_json(found: Mapping[str, Any], where: str = "replica_config") -> dict[str, Any]:
+def from_json(found: Mapping[str, Any], where: str = "replica_config", unknown: list[str] | None = None) -> dict[str, Any]:
     """Return the tables and keys of a TOML file for a JSON object. A null is a key that is not there. A name may be written as in JSON, or
-    as in the file. Raises ConfigError that begins with `where`, ManyFaults if there are several."""
+    as in the file.
+
+    A key that nobody knows is left out if its value asks for nothing (`asks_for_nothing`), for a newer client sends its defaults too,
+    unless it is a known name with a letter wrong; `unknown` gets its path. Raises ConfigError that begins with `where`, ManyFaults if
+    there are several."""
     faults = Faults()
-    result = _Reader(where, faults).table(found, _ROOT, "")
+    reader = _Reader(where, faults)
+    result = reader.table(found, _ROOT, "")
     faults.check()
+    if unknown is not None:
+        unknown += reader.unknown
     return result
 
 
-def to_json(config: Mapping[str, Any]) -> dict[str, Any]:
+def asks_for_nothing(value: Any) -> bool:
+    """Whether a JSON value is null, false, 0, empty, or made of such values: what a client of TiCDC sends for a key that is not set."""
+    if isinstance(value, Mapping):
+        return all(asks_for_nothing(below) for below in value.values())
+    return not value
+
+
+def to_json(config: Mapping[str, Any], *, all_names: bool = False) -> dict[str, Any]:
     """Return the JSON object for the tables and keys of a TOML file, in TiCDC's order; keys that nobody knows are last. Keys that are None,
-    and tables without keys, are left out."""
-    result: dict[str, Any] = _written(config, _ROOT)
+    and tables without keys, are left out. `all_names`: a key that TiCDC renamed has both names, for readers of either version."""
+    result: dict[str, Any] = _written(config, _ROOT, all_names)
     return result
+
+
+def with_own(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that a client of TiCDC sends for a changefeed, with Tidemill's own keys of the stored ones: it cannot have seen
+    them, so that they are not in what it sends back does not mean that they are to go."""
+    return _with_own(stored, given, _ROOT)
+
+
+def _with_own(stored: Mapping[str, Any], given: Mapping[str, Any], key: _Key) -> dict[str, Any]:
+    found = dict(given)
+    for name, value in stored.items():
+        known = key.below.get(name)
+        if known is None or (known.own and name in given):
+            continue
+        if known.own:
+            found[name] = value
+        elif isinstance(value, Mapping) and isinstance(below := given.get(name, {}), Mapping):
+            inner = _with_own(value, below, known)
+            if inner or name in given:
+                found[name] = inner
+    return found
+
+
+def with_defaults(*settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with TiCDC's defaults below them. A later one of `settings` wins, key by key; a None is not there."""
+    found: dict[str, Any] = _over({}, DEFAULTS)
+    for one in settings:
+        found = _over(found, one)
+    return found
+
+
+def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without TiCDC's defaults of keys that have none in Tidemill: so people see what is set, and what counts here."""
+    return _without(settings, DEFAULTS, ConfigSection().model_dump(mode="json", by_alias=True))
+
+
+def _without(settings: Mapping[str, Any], defaults: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in settings.items():
+        known, own = defaults.get(name), ours.get(name)
+        if isinstance(value, Mapping):
+            below = _without(value, known if isinstance(known, Mapping) else {}, own if isinstance(own, Mapping) else {})
+            if below:
+                found[name] = below
+        elif own is not None or name not in defaults or value != known:
+            found[name] = value
+    return found
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(below)
+    for name, value in above.items():
+        under = found.get(name)
+        if isinstance(value, Mapping):
+            found[name] = _over(under if isinstance(under, Mapping) else {}, value)
+        elif value is not None:
+            found[name] = value
+    return found
 
 
 class _Reader:
@@ -150,21 +230,31 @@ class _Reader:
 
     def __init__(self, where: str, faults: Faults) -> None:
         self._where, self._faults = where, faults
+        self.unknown: list[str] = []
 
     def table(self, found: Mapping[str, Any], key: _Key, path: str) -> dict[str, Any]:
         """Return a table of the file."""
-        names = {known.json_name: known for known in key.below.values()} | key.below
+        names = {name: known for known in key.below.values() for name in (known.newer, known.json_name, known.name) if name}
         result: dict[str, Any] = {}
+        read: dict[str, str] = {}
         for name, value in found.items():
             at = f"{path}.{name}" if path else name
             if name not in names:
-                shown = [known.json_name for known in key.below.values()]
-                self._fault(at, f"unknown key{did_you_mean(name, shown)}")
-            elif names[name].name in result:
-                self._fault(at, f"it is given twice, as {names[name].json_name} and as {names[name].name}")
+                self._not_known(at, name, value, key)
             elif value is not None:
-                result[names[name].name] = self._value(value, names[name], at)
+                known, text = names[name], self._value(value, names[name], at)
+                if known.name not in read:
+                    result[known.name], read[known.name] = text, name
+                elif result[known.name] != text or {name, read[known.name]} != {known.json_name, known.newer}:
+                    self._fault(at, f"it is given twice, as {read[known.name]} and as {name}")
         return result
+
+    def _not_known(self, at: str, name: str, value: Any, key: _Key) -> None:
+        shown = [known.json_name for known in key.below.values()]
+        if value is None or (asks_for_nothing(value) and not is_misspelled(name, shown)):
+            self.unknown.append(at)
+        else:
+            self._fault(at, f"unknown key{did_you_mean(name, shown)}")
 
     def _value(self, value: Any, key: _Key, at: str) -> Any:
         if key.kind == "duration":
@@ -194,14 +284,19 @@ class _Reader:
         self._faults.add(ConfigError(f"{self._where}.{at}: {what}"))
 
 
-def _written(value: Any, key: _Key) -> Any:
+def _written(value: Any, key: _Key, all_names: bool) -> Any:
     if isinstance(value, list | tuple):
-        return [_written(item, key) if isinstance(item, Mapping) else item for item in value]
+        return [_written(item, key, all_names) if isinstance(item, Mapping) else item for item in value]
     if key.kind == "duration" and isinstance(value, str):
         return nanoseconds(value)
     if not isinstance(value, Mapping):
         return value
-    result = {known.json_name: _written(value[name], known) for name, known in key.below.items() if name in value}
+    result: dict[str, Any] = {}
+    for name, known in key.below.items():
+        if name in value:
+            result[known.json_name] = _written(value[name], known, all_names)
+            if all_names and known.newer:
+                result[known.newer] = result[known.json_name]
     result |= {name: inner for name, inner in value.items() if name not in key.below}
     return {name: inner for name, inner in result.items() if inner is not None and inner != {}}
 

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tidemill.config import parameters as p
-from tidemill.config.database import MysqlOptions, mysql_options
+from tidemill.config.database import TIDB_WORKERS, MysqlOptions, mysql_options
 from tidemill.config.encoding import encoding_options
 from tidemill.config.faults import Faults, unknown_parameter
 from tidemill.config.lake import DELTA_ON_S3, LakeMode, LakeOptions, delta_place, lake_options
@@ -97,6 +97,8 @@ class S3Options:
     secret_access_key: str = field(default="", repr=False)
     session_token: str = field(default="", repr=False)
     force_path_style: bool = True
+    role_arn: str = ""
+    external_id: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,7 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
             parsed = _value(name, value, warnings, "configuration, [sink]")
             if scheme in PARAMETERS[name].schemes:
                 given[name], values[name] = value, parsed
-            elif value.lower() not in (p.UNSUPPORTED.get(name, value.lower()), ""):
+            elif not p.asks_for_nothing(name, value):
                 raise ConfigError(f"configuration, [sink]: {name} is not supported for {scheme.value}://")
             elif parsed != default_of(PARAMETERS[name]):
                 warnings.append(f"{name} has no meaning for {scheme.value}://")
@@ -262,6 +264,8 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     if values.get("split-on-dispatch-key") and values.get("output-raw-change-event"):
         raise ConfigError("sink URI: split-on-dispatch-key and output-raw-change-event ask for the opposite of each other")
     whole = {name: default_of(parameter) for name, parameter in PARAMETERS.items()} | values
+    if "worker-count" not in values and parts.scheme.startswith("tidb"):
+        whole["worker-count"] = TIDB_WORKERS
     encoding = replace(encoding_options(protocol, whole), as_sql=scheme is Scheme.MYSQL)
     if scheme is Scheme.CANAL:  # an update of a key is an update for Canal's clients
         encoding = replace(
@@ -377,13 +381,15 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -
         if name in PARAMETERS and scheme in PARAMETERS[name].schemes:
             given[name] = value
         elif name in p.UNSUPPORTED:
-            if value.lower() not in (p.UNSUPPORTED[name], ""):
-                faults.add(ConfigError(f"sink URI: {name} is not supported yet"))
+            if not p.asks_for_nothing(name, value):
+                faults.add(p.not_supported("sink URI", name))
         elif name in p.UNUSED:
             warnings.append(f"{name} has no meaning for Tidemill: {p.UNUSED[name]}")
         elif name not in PARAMETERS:
             known = {*PARAMETERS, *p.UNUSED, *p.UNSUPPORTED}
             faults.add(unknown_parameter("sink URI", name, known))
+        elif scheme in p.LAKE and name in p.NOT_OF_LAKES:
+            faults.add(ConfigError(f"sink URI: {name} is not for {scheme.value}://", hint=f"Leave it out; {p.NOT_OF_LAKES[name]} says it."))
         else:
             warnings.append(f"{name} has no meaning for {scheme.value}://")
     return given, warnings
@@ -503,7 +509,15 @@ def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, An
         secret_access_key=values["secret-access-key"] or "",
         session_token=values["session-token"] or "",
         force_path_style=values["force-path-style"],
+        role_arn=values["role-arn"] or "",
+        external_id=values["external-id"] or "",
     )
+    if s3.role_arn and s3.access_key:
+        raise ConfigError(
+            "sink URI: role-arn and access-key exclude each other", hint="The environment has the keys that may take the role."
+        )
+    if s3.external_id and not s3.role_arn:
+        raise ConfigError("sink URI: external-id belongs to role-arn")
     return StorageOptions(
         date_separator=values["date-separator"],
         partition_separator=values["enable-partition-separator"],

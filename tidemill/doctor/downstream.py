@@ -49,7 +49,7 @@ def _registry(sink: SinkUri) -> Finding:
         with closing(open_registrar(sink.encoding)) as registrar:
             registrar.meet()
     except (TidemillError, OSError) as error:
-        return of_error("schema registry", error, "Is schema-registry the address of a Confluent or AWS Glue registry?")
+        return of_error("schema registry", error, "Is schema-registry the address of a registry with Confluent's API?")
     return good("schema registry", "answers")
 
 

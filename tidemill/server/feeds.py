@@ -24,6 +24,7 @@ from tidemill.changelog.log_format import FENCES, SERVER, feed_name
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.config.file import ChangefeedConfig
+from tidemill.config.replica_config import with_defaults
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.errors import FeedBroken, TidemillError, redact
 from tidemill.redaction import HIDDEN
@@ -77,7 +78,7 @@ class Feed:
             target_ts=settings.target_ts,
             admin_job_type=_ADMIN_JOBS.get(life.state, 0),
             sort_engine=SORT_ENGINE,
-            config=redacted(self.config.model_dump(mode="json", by_alias=True)),
+            config=with_defaults(redacted(settings.config), redacted(self.config.model_dump(mode="json", by_alias=True))),
             state=life.state,
             error=running_error(trouble, address),
             error_history=(),

@@ -140,8 +140,17 @@ class Manager(Operations):
 
     async def captures(self) -> Sequence[s.CaptureInfo]:
         if self._elector is None:
-            return [s.CaptureInfo(self._id, self._term > 0, self._options.address)]
-        return [s.CaptureInfo(one.id, one.id == self._id and self._term > 0, one.address) for one in self._elector.members]
+            return [self._capture_info(self._id, self._options.address, own_version())]
+        return [self._capture_info(one.id, one.address, one.version) for one in self._elector.members]
+
+    def _capture_info(self, server_id: str, address: str, tidemill_version: str) -> s.CaptureInfo:
+        return s.CaptureInfo(
+            id=server_id,
+            is_owner=server_id == self._id and self._term > 0,
+            address=address,
+            version=self._options.ticdc_version,
+            tidemill_version=tidemill_version,
+        )
 
     async def processors(self) -> Sequence[s.ProcessorInfo]:
         return [s.ProcessorInfo(s.DEFAULT_NAMESPACE, name, self._id) for name, feed in sorted(self._feeds.items()) if feed.life.wanted]
@@ -158,7 +167,8 @@ class Manager(Operations):
 
     async def status(self) -> s.ServerStatus:
         return s.ServerStatus(
-            version=own_version(),
+            version=self._options.ticdc_version,
+            tidemill_version=own_version(),
             git_hash="",
             id=self._id,
             cluster_id=s.CLUSTER_ID,

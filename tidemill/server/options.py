@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import uuid
 from dataclasses import dataclass
@@ -10,7 +11,14 @@ from pathlib import Path
 
 from tidemill import statefile
 from tidemill.changelog.storage import durable
-from tidemill.errors import FeedBroken
+from tidemill.errors import ConfigError, FeedBroken
+
+TICDC_VERSION = "v8.5.7"
+"""The version of TiCDC that a server answers unless --ticdc-version names another: the newest release whose API, keys and parameters
+Tidemill was compared with. Clients of TiCDC decide by it what they send."""
+OLDEST_TICDC = (6, 2, 0)
+"""`cdc cli` refuses every command against a server that is older (`ShouldRunCliWithOpenAPI` of TiCDC's pkg/version)."""
+_VERSION = re.compile(r"v?([0-9]{1,5})\.([0-9]{1,5})\.([0-9]{1,5})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,18 @@ class ServerOptions:
     """While another server leads, the processes are loaded already."""
     etcd: tuple[str, ...] = ()
     """Addresses of an etcd that keeps the lease; empty: the log's storage keeps it."""
+    ticdc_version: str = TICDC_VERSION
+    """What /status and /captures answer as `version`; this program's own stands beside it."""
+
+
+def checked_ticdc_version(text: str) -> str:
+    """Return a version that clients of TiCDC can read. Raises ConfigError."""
+    parts = _VERSION.fullmatch(text)
+    if parts is None:
+        raise ConfigError(f"--ticdc-version {text!r}: expected a version such as {TICDC_VERSION}")
+    if tuple(map(int, parts.groups()[:3])) < OLDEST_TICDC:
+        raise ConfigError(f"--ticdc-version {text}: cdc cli takes no server before {'.'.join(map(str, OLDEST_TICDC))}")
+    return text
 
 
 _ID_FILE = statefile.Kind(FeedBroken, "Remove it: the server takes another id.", may_be_lost=True)

@@ -86,6 +86,8 @@ class ChangefeedUpdate:
     target_ts: int | None = None
     replica_config: Mapping[str, Any] | None = None
     """Replaces the whole configuration."""
+    keeps_own: bool = False
+    """The configuration is of a client of TiCDC: Tidemill's own keys, which it does not know, stay as they are."""
     schema_registry: str | None = field(default=None, repr=False)
     upstream: UpstreamNames = UpstreamNames()
 
@@ -191,12 +193,14 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class CaptureInfo:
-    """A server. `is_owner`: it leads. One server: always true."""
+    """A server. `is_owner`: it leads. One server: always true. `version`: of TiCDC, as in ServerStatus."""
 
     id: str
     is_owner: bool
     address: str
     cluster_id: str = CLUSTER_ID
+    version: str = ""
+    tidemill_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +235,10 @@ class TableLists:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """TiCDC's /status. `liveness`: 0 alive, 1 draining, 2 stopping."""
+    """TiCDC's /status. `version`: the version of TiCDC whose clients are served. `liveness`: 0 alive, 1 draining, 2 stopping."""
 
     version: str
+    tidemill_version: str
     git_hash: str
     id: str
     cluster_id: str

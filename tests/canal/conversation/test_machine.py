@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -35,6 +37,7 @@ from tidemill.protocols.canal.packets import (
     take_frame,
     write_packet,
 )
+from tidemill.wire import canal_packet_pb2 as pb
 
 SEEDS = b"12345678"
 AUTH, SUBSCRIBE, ALL_NOW = ClientAuth(""), Subscription("d", "1001"), Get("d", "1001", 1000, -1, 2)
@@ -478,3 +481,64 @@ def test_any_filter_compiles_or_is_refused(text: str, name: str) -> None:
     except FilterError:
         return
     assert isinstance(made.matches(name), bool)
+
+
+REQUESTS = (
+    ClientAuth("", net_read_timeout=5000, net_write_timeout=5000),
+    ClientRollback("d", "1001"),
+    SUBSCRIBE,
+    Get("d", "1001", 3, -1, 2),
+    ClientAck("d", "1001", 1),
+    Get("d", "1001", 3, -1, 2),
+    ClientRollback("d", "1001", 2),
+    Get("d", "1001", 1000, 100, 2),
+    ClientAck("d", "1001", 9),
+    Unsubscription("d", "1001"),
+)
+HEADS: list[dict[str, int]] = [
+    *({"magic_number": number} for number in (0, 17, -1, 2**31 - 1)),
+    *({"version": number} for number in (0, 1, 2, 99, -1)),
+    *({"compression": number} for number in (0, 1, 2, 3, 4, 5, -1)),
+    {"magic_number": 1, "version": 7, "compression": 4},
+]
+
+
+def with_head(body: Body, head: dict[str, int], compress: Callable[[bytes], bytes] = bytes) -> bytes:
+    packet = pb.Packet()
+    packet.ParseFromString(write_packet(body))
+    return frame(pb.Packet(type=packet.type, body=compress(packet.body), **head).SerializeToString())
+
+
+def answered(packets: Sequence[bytes]) -> tuple[list[Body], str]:
+    t = talk(SOME, Destination("d", items=True), login=False)
+    for packet in packets:
+        t.do(t.conversation.receive(packet))
+    return t.answers, t.closed
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_a_server_looks_at_nothing_in_the_head_but_the_type(head: dict[str, int]) -> None:
+    """As Canal's: its decoder takes type and body."""
+    plain = answered([frame(write_packet(body)) for body in REQUESTS])
+    assert [one for one in plain[0] if isinstance(one, Messages)], "the requests come to something"
+    assert answered([with_head(body, head) for body in REQUESTS]) == plain
+    for kind in (1, 3, 7, 9, 10, 11, 13, 99):
+        made, same = (pb.Packet(type=kind, body=b"\xff", **more).SerializeToString() for more in (head, {}))
+        assert answered([frame(write_packet(AUTH)), frame(made)]) == answered([frame(write_packet(AUTH)), frame(same)])
+
+
+@pytest.mark.parametrize(("named", "compress"), [(2, zlib.compress), (3, gzip.compress), (2, gzip.compress), (3, zlib.compress)])
+def test_what_really_is_compressed_is_expanded(named: int, compress: Callable[[bytes], bytes]) -> None:
+    plain = answered([frame(write_packet(body)) for body in REQUESTS])
+    assert answered([with_head(body, {"compression": named}, compress) for body in REQUESTS]) == plain
+
+
+def test_what_expands_to_more_than_a_frame_is_not_kept() -> None:
+    bomb = zlib.compress(bytes(LARGEST_FRAME + 1))
+    packets = [frame(write_packet(AUTH)), frame(pb.Packet(type=6, body=bomb, compression=2).SerializeToString())]
+    (_, refused), closed = answered(packets)
+    assert (isinstance(refused, Ack) and refused.error_code, closed) == (400, "")
+    cut = zlib.compress(write_packet(SUBSCRIBE))[:-6]
+    (_, refused), _ = answered([packets[0], frame(pb.Packet(type=4, body=cut, compression=2).SerializeToString())])
+    assert isinstance(refused, Ack)
+    assert refused.error_code == 400

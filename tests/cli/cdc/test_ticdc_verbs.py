@@ -18,6 +18,8 @@ from tidemill.cli.cdc.changefeeds import diff, merged
 from tidemill.cli.cdc.client import Client, ServerUnavailable, feed_path
 from tidemill.cli.cdc.commands import spelled
 from tidemill.cli.cdc.output import go_duration
+from tidemill.playground.control import call
+from tidemill.playground.server import PlaygroundThread
 from tidemill.server.api.listener import Certificates
 
 KAFKA = "kafka://h:1/t?protocol=canal-json"
@@ -342,3 +344,16 @@ def test_a_server_with_tls(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.delenv("TICDC_KEY_PATH")
         assert "cannot be reached" in cli("changefeed", "list")[2]
         assert "plain HTTP, but certificates are given" in cli("changefeed", "list", "--server", f"http://{address}")[2]
+
+
+def test_databases_are_read_at_the_gc_safe_point(cli: Cli) -> None:
+    with PlaygroundThread(seed=1) as playground:
+        pd = ("cli", "unsafe", "verify-gc-safepoint", "-k", "default", "--pd", playground.pd_address)
+        assert cli(*pd)[2].startswith("Error: [CDC:ErrGetServiceSafepointFailed]safepoint is zero")
+        call(playground.pd_address, "sql", text="create database one; create database two")
+        ts = call(playground.pd_address, "gc", life_time_ms=0)["safe_point"]
+        lines = cli.ok(*pd).splitlines()
+    assert lines[0].startswith(f"WARNING: this verification holds no service safepoint; GC may advance past snapshot {ts} before")
+    assert lines[1].startswith(f"GC safepoint and ListDatabases verified, snapshot-ts: {ts}, databases: ")
+    code, _, said = cli("cli", "unsafe", "verify-gc-safepoint", "-k", "default")
+    assert (code, said) == (1, "Error: [CDC:ErrInvalidServerOption]Empty PD address. Please use --pd to specify PD cluster addresses\n")

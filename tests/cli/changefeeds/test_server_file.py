@@ -102,3 +102,17 @@ def test_the_page_has_every_key_with_its_default() -> None:
     assert rows(of_security).keys() == SECURITY.keys() | others
     named = {one.strip("[]") for one in re.findall(r"`([^`=.]+)`", without)}
     assert named == {one for one in (*WITHOUT_MEANING, *REFUSED) if not one.startswith("security.")}
+
+
+KEYS = (Path(__file__).parents[2] / "golden/peers/ticdc_server_keys.tsv").read_text(encoding="utf-8").split()[1:]
+VALUES = {"gc-ttl": "60", "capture-session-ttl": "10", "security.mtls": "true", "encryption.enable-encryption": "true", "tz": "'UTC'"}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_of_ticdc_is_taken_warned_of_or_refused_with_a_reason(key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = f"{key} = {VALUES.get(key, chr(39) + 'x' + chr(39))}\n"
+    if key in ("encryption.enable-encryption", "security.client-user-required", "security.client-allowed-user"):
+        with pytest.raises(ConfigError, match=r"encrypts nothing|knows no users"):
+            read(tmp_path, text)
+    else:
+        assert bool(read(tmp_path, text)) == ("has no meaning for Tidemill" not in caplog.text)

@@ -25,8 +25,10 @@ from tidemill.protocols.canal.packets import Messages as Packet
 from tidemill.protocols.canal.packets import parse_packet
 from tidemill.protocols.canal.parse import parse_entry
 from tidemill.protocols.canal_json import DdlMessage, RowEvent, WatermarkMessage, decode
+from tidemill.protocols.common.claim_check import unpack
 from tidemill.protocols.simple import Bootstrap, SimpleDecoder, Watermark
 from tidemill.protocols.simple import RowEvent as SimpleRow
+from tidemill.sinks.claim_check import ClaimCheckStorage
 
 PARTITIONS = 3
 WINDOWS = {"online_ddl", "partition_range", "ddl_schema_misc"}
@@ -156,3 +158,37 @@ def test_all_tables_are_described_at_the_start(tmp_path: Path, everywhere: bool)
     later = [e.table.table for _, e in decoded[len(first) :] if isinstance(e, Bootstrap)]
     assert "b" not in later
     assert "no_key" not in later
+
+
+@pytest.mark.parametrize("option", ["claim-check", "handle-key-only"])
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_rows_of_simple_that_are_too_large(tmp_path: Path, option: str, compression: str) -> None:
+    """TiCDC's kafka_simple_claim_check and kafka_simple_handle_key_only: the message has the handle key alone, the whole is kept."""
+    noise = "".join(f"{one:04x}" for one in range(500))  # it does not become small
+    sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY, x TEXT)")
+    sql.run("INSERT INTO a VALUES (1, 'small')", f"INSERT INTO a VALUES (2, '{noise}')")
+    sql.run(f"UPDATE a SET x = '{noise}!' WHERE id = 2", "DELETE FROM a WHERE id = 2")
+    kept = tmp_path / "kept"
+    handling = (
+        f'[sink.kafka-config.large-message-handle]\nlarge-message-handle-option = "{option}"\nclaim-check-storage-uri = "file://{kept}"\n'
+        f'large-message-handle-compression = "{compression}"\n'
+    )
+    config = parse_config(handling)
+    sink = config.sink_uri(f"messages://{tmp_path}/out?protocol=simple&max-message-bytes=1700")
+    replay(sql.write(tmp_path / "log"), Settings("r", sink, config, UTC))
+    decoder = SimpleDecoder()
+    values = [base64.b64decode(json.loads(line)["value"]) for line in (tmp_path / "out").read_text().splitlines()]
+    rows = [event for event in map(decoder.decode, values) if isinstance(event, SimpleRow)]
+    assert all(len(value) <= 1700 for value in values)
+    assert [bool(row.only_handle_key or row.claim_check) for row in rows] == [False, True, True, True]
+    large = rows[1:]
+    if option == "handle-key-only":
+        assert [row.only_handle_key for row in large] == [True] * 3
+        for row in large:
+            assert {*(row.after or {}), *(row.before or {})} == {"id"}
+        return
+    fetch = ClaimCheckStorage(f"file://{kept}").fetch
+    whole = [decoder.decode(unpack(fetch(row.claim_check or ""))[1]) for row in large]
+    before = [(row.before or {}).get("x") for row in whole if isinstance(row, SimpleRow)]
+    after = [(row.after or {}).get("x") for row in whole if isinstance(row, SimpleRow)]
+    assert (before, after) == ([None, noise.encode(), f"{noise}!".encode()], [noise.encode(), f"{noise}!".encode(), None])

@@ -250,3 +250,29 @@ def test_empty_lists_of_tables_are_left_out(api: Api) -> None:
 @pytest.mark.parametrize("table", ["", "?tableID=", "?tableID=x", "?tableID=-1", "?tableID=99999999999999999999999"])
 def test_tables_have_numbers(with_feed: Api, table: str) -> None:
     assert "tableID" in refused(with_feed.post(LIST + "/test/move_table" + table), "CDC:ErrAPIInvalidParam")
+
+
+def test_version_1_has_bodies_lists_and_statuses_of_its_own(api: Api) -> None:
+    body = {
+        "changefeed_id": "one", "sink_uri": "blackhole://", "filter_rules": ["shop.*"], "ignore_txn_start_ts": [7], "timezone": "system",
+        "force_replicate": True, "mounter_worker_num": 16, "sink_config": {"protocol": "canal-json", "kafka-config": {"partition-num": 3}},
+    }  # fmt: skip
+    answer = api.post("/api/v1/changefeeds", json=body)
+    assert (answer.status_code, answer.json()["id"]) == (202, "one")
+    (wanted,) = [what for name, what in api.service.calls if name == "create"]
+    assert wanted.replica_config == {
+        "force-replicate": True, "ignore-ineligible-table": False, "filter": {"rules": ["shop.*"], "ignore-txn-start-ts": [7]},
+        "sink": {"protocol": "canal-json", "kafka-config": {"partition-num": 3}},
+    }  # fmt: skip
+    assert [one["id"] for one in api.get("/api/v1/changefeeds").json()] == ["one"]
+    assert api.get("/api/v1/changefeeds/one").json()["id"] == api.get("/api/v2/changefeeds/one/meta_info").json()["id"] == "one"
+    assert (api.post("/api/v1/changefeeds/one/pause").status_code, api.service.feeds["one"].state) == (202, State.STOPPED)
+    change = {"filter_rules": ["a.*"], "target_ts": NOW + 9}
+    assert api("PUT", "/api/v1/changefeeds/one", json=change).json()["config"]["filter"]["rules"] == ["a.*"]
+    assert api.post("/api/v1/changefeeds/one/resume").status_code == 202
+    moved = api.post("/api/v1/changefeeds/one/tables/move_table", json={"table_id": 1, "target_capture_id": "x"})
+    assert moved.json()["error_code"] == "CDC:ErrTableNotSupportMove"
+    assert api.post("/api/v1/changefeeds/one/tables/rebalance_table").status_code == 202
+    assert api.post("/api/v1/changefeeds/two/tables/rebalance_table").json()["error_code"] == "CDC:ErrChangeFeedNotExists"
+    assert (api("DELETE", "/api/v1/changefeeds/one").json(), api("DELETE", "/api/v1/changefeeds/one").json()) == ({}, None)
+    assert api.post("/api/v1/changefeeds", json={"sink_uri": ""}).json()["error_code"] == "CDC:ErrSinkURIInvalid"

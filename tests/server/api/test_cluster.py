@@ -9,7 +9,8 @@ from tests.support.server.fake_service import CAPTURE, NOW, NOW_MS
 from tidemill.server.errors import Unhealthy
 
 STATUS = {
-    "version": "v0.1.0", "git_hash": "none", "id": CAPTURE, "cluster_id": "default", "pid": 4711, "is_owner": True, "liveness": 0,
+    "version": "v8.5.7", "tidemill_version": "v0.1.0", "git_hash": "none", "id": CAPTURE, "cluster_id": "default", "pid": 4711,
+    "is_owner": True, "liveness": 0,
 }  # fmt: skip
 
 

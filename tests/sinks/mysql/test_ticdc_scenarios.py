@@ -1,5 +1,8 @@
-"""TiCDC's integration tests with a MySQL downstream, by their names (master, 2026): which test here stands for
-each, or why none does."""
+"""TiCDC's 181 integration tests by their names (master of August 2026): which test here stands for each, which stands for a part of it, or
+why none does.
+
+Every counterpart runs on the playground or on recordings of a real TiKV, none on a TiDB cluster. Those of `fail_over_ddl_A` to `_O` are one
+kill test: TiCDC stops at five named points of its DDL barrier, which Tidemill has not as such."""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ HERE: list[tuple[str, str]] = [
         "sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[conflict_key_generated_column]",
         "conflict_key_generated_column generate_column",
     ),
-    ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[complex_transaction]", "complex_transaction savepoint"),
+    ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[complex_transaction]", "complex_transaction"),
     (
         "sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[ddl]",
         "common_1 ddl_sequence multi_tables_ddl drop_many_tables",
@@ -31,13 +34,13 @@ HERE: list[tuple[str, str]] = [
     ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[autorandom]", "autorandom"),
     ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[large_txn]", "large_txn large_txn_split"),
     ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[default_value]", "default_value"),
-    ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[types]", "cdc tidb_mysql_test"),
+    ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[types]", "cdc"),
     ("sinks/mysql/test_server.py::test_foreign_keys_are_neither_checked_nor_followed", "foreign_key foreign_key_check"),
     ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[tables_of_many_schemas]", "batch_add_table multi_source simple"),
     ("sinks/mysql/test_parameters.py::test_a_vector_is_its_text", "vector"),
     ("rules/test_event_filter.py::test_ddls_by_their_kind", "event_filter"),
     ("sinks/mysql/test_parameters.py::test_parameters_change_the_statements", "batch_update_to_no_batch safe_mode"),
-    ("sinks/mysql/test_dialect.py::test_what_others_cannot_take_is_rewritten", "ddl_attributes tiflash partial_index"),
+    ("sinks/mysql/test_dialect.py::test_what_others_cannot_take_is_rewritten", "tiflash"),
     ("sinks/mysql/test_ddls.py::test_a_ddl_runs_in_a_session_as_upstream", "sql_mode"),
     ("sinks/mysql/test_server.py::test_a_default_of_now_is_the_time_of_the_ddl", "ddl_default_current_timestamp"),
     ("sinks/mysql/test_wanted_states.py::test_what_is_so_already_is_passed_over", "ddl_reentrant"),
@@ -108,30 +111,121 @@ HERE: list[tuple[str, str]] = [
     ),
     ("test_redaction.py::test_no_part_of_a_secret_is_shown", "log_redaction"),
     ("cli/changefeeds/test_config.py::test_every_fault_is_told", "update_changefeed_check_config"),
+    # a server
+    ("server/api/test_cdc_cli.py::test_the_life_of_a_changefeed", "api_v2 http_api http_api_compatibility"),
+    ("server/api/test_changefeeds.py::test_toml_is_a_file_for_create", "changefeed_query_toml_api"),
+    ("server/test_manager.py::test_the_checkpoint_is_overwritten_only_between_two_runs", "changefeed_resume_with_checkpoint_ts"),
+    ("server/test_manager.py::test_a_changefeed_is_updated_while_it_is_stopped", "changefeed_update_config"),
+    ("server/test_manager.py::test_errors_pauses_and_the_way_back", "changefeed_finish"),
+    ("cli/cdc/test_ticdc_verbs.py::test_a_server_with_tls", "cli_tls_with_auth"),
+    ("cli/cdc/test_ticdc_verbs.py::test_users_and_passwords", "cli_with_auth"),
+    ("server/api/test_listener.py::test_clients_need_a_certificate_whose_name_is_allowed", "http_api_tls http_api_tls_old_arch"),
+    ("capture/tikv/test_proxies.py::test_pd_and_tikv_are_reached_past_a_proxy", "http_proxies"),
+    ("integration/test_server.py::test_three_changefeeds_of_one_server", "multi_changefeeds"),
+    (
+        "cli/changefeeds/test_server_file.py::test_every_key_of_ticdc_is_taken_warned_of_or_refused_with_a_reason",
+        "server_config_compatibility",
+    ),
+    ("server/test_manager.py::test_synced_by_the_changefeeds_own_intervals", "synced_status"),
+    ("integration/test_servers.py::test_the_leader_dies_and_freezes", "owner_resign"),
+    ("delivery/inputs/test_routed_names.py::test_a_log_of_ticdcs_cases_under_other_names", "table_route"),
+    ("delivery/inputs/test_routed_names.py::test_two_tables_of_one_target_are_refused_with_both_names", "table_route_conflict_detection"),
+    ("tidb/schema/test_passing_ddls.py::test_what_is_of_no_table_changes_none_and_is_not_sent", "resourcecontrol"),
+    # messages
+    ("kernels/avro/test_avro_golden.py::test_kernel_writes_ticdcs_bytes", "avro_basic"),
+    (
+        "integration/test_run_avro.py::test_a_refused_schema_fails_the_changefeed_which_goes_on_once_it_is_allowed",
+        "avro_schema_registry_error",
+    ),
+    (
+        "kernels/templates/test_canal_json_golden.py::test_rows_are_ticdcs",
+        "canal_json_basic canal_json_content_compatible canal_json_handle_key_only",
+    ),
+    ("protocols/canal_json/test_decode.py::test_claim_checks", "canal_json_claim_check"),
+    ("kernels/open/test_open_options.py::test_claim_checks", "open_protocol_claim_check"),
+    ("kernels/open/test_open_options.py::test_kernel_writes_ticdcs_bytes", "open_protocol_handle_key_only kafka_compression"),
+    ("kernels/open/test_open_golden.py::test_batches_are_ticdcs", "kafka_messages"),
+    ("kernels/open/test_open_random.py::test_large_values_grow_the_buffers", "kafka_big_messages"),
+    ("kernels/templates/test_simple_golden.py::test_rows_are_ticdcs", "kafka_simple_basic"),
+    (
+        "delivery/sinks/test_text_protocols.py::test_rows_of_simple_that_are_too_large",
+        "kafka_simple_claim_check kafka_simple_handle_key_only",
+    ),
+    ("delivery/sinks/test_debezium.py::test_values_and_schemas_are_debeziums", "debezium_basic debezium01"),
+    ("delivery/sinks/test_debezium.py::test_every_change_in_order", "debezium02"),
+    ("delivery/sinks/test_debezium.py::test_without_old_values", "debezium03"),
+    ("delivery/sinks/test_debezium_avro.py::test_every_change_is_debeziums", "debezium_avro"),
+    ("rules/test_selectors.py::test_the_first_selector_that_matches_counts", "column_selector"),
+    ("delivery/task/test_row_filter.py::test_rows_are_left_out", "ignore_update_only_columns"),
+    ("rules/test_dispatch.py::test_every_row_goes_where_ticdc_sends_it", "mq_sink_dispatcher"),
+    ("delivery/sinks/test_kafka.py::test_topics_of_tables_are_made_and_their_growth_is_noticed", "multi_topics"),
+    ("delivery/sinks/test_kafka.py::test_a_broker_that_comes_back_has_it_all", "mq_sink_error_resume"),
+    # files
+    ("kernels/templates/test_csv_golden.py::test_rows_are_ticdcs", "csv_storage_basic storage_csv_update"),
+    (
+        "sinks/storage/test_storage.py::test_a_session_with_45_ddls_gives_ticdcs_files",
+        "canal_json_storage_basic csv_storage_multi_tables_ddl",
+    ),
+    (
+        "sinks/storage/test_tables.py::test_every_ddl_of_a_recorded_session_gives_ticdcs_files",
+        "canal_json_storage_partition_table csv_storage_partition_table",
+    ),
+    (
+        "sinks/storage/test_tables.py::test_tables_of_all_types",
+        "csv_storage_update_pk_clustered csv_storage_update_pk_nonclustered",
+    ),
+    ("delivery/sinks/test_storage.py::test_columns_may_be_left_out", "csv_storage_column_selector"),
 ]
 """Place → names."""
 
-_OPERATING = "commands and API of a server that keeps many changefeeds: not built yet"
-_ARCHITECTURE = "of TiCDC's own parts, which Tidemill has not: schedulers, dispatchers, two architectures"
+IN_PART: list[tuple[str, str, str]] = [
+    (
+        "sinks/mysql/test_dialect.py::test_what_others_cannot_take_is_rewritten",
+        "ddl_attributes partial_index",
+        "attributes of MariaDB are not among its cases; the grammar is that of December 2024, without partial indexes",
+    ),
+    (
+        "sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[complex_transaction]",
+        "savepoint",
+        "the playground has no SAVEPOINT",
+    ),
+    ("sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[types]", "tidb_mysql_test", "one scenario, not MySQL's corpus"),
+    (
+        "tidb/rows/test_golden.py::test_cells_are_what_select_shows",
+        "row_format",
+        "rows of both formats from a real TiKV are read; no table changes its format while it runs",
+    ),
+    (
+        "canal/test_real_adapter.py::test_it_synchronizes_everything",
+        "canal_json_adapter_compatibility",
+        "the real adapter reads over TCP, not Kafka's messages into a database",
+    ),
+    ("rules/test_selectors.py::test_the_first_selector_that_matches_counts", "kafka_column_selector_avro", "not with Avro"),
+    ("server/api/test_tokens.py::test_known_tokens", "http_api_tls_with_user_auth", "tokens in place of TiDB's users"),
+    ("server/test_manager_processes.py::test_a_host_that_dies_is_given_all_changefeeds_again", "bootstrap_retry_after_error", "of a host"),
+    ("server/api/test_cdc_cli.py::test_the_life_of_a_changefeed", "cli_missing_keyspace_error", "there is one keyspace, `default`"),
+    ("config/test_file.py::test_a_redo_log_is_the_change_log_which_is_said_once", "synced_status_with_redo", "the log is the redo log"),
+]
+"""Place → names → what is not covered."""
+
+_ARCHITECTURE = "of TiCDC's own parts, which Tidemill has not: schedulers, dispatchers, two architectures, usage texts, memory control"
 
 NOT_HERE: list[tuple[str, str]] = [
-    (
-        _OPERATING,
-        "api_v2 changefeed_query_toml_api changefeed_resume_with_checkpoint_ts changefeed_update_config changefeed_finish cdc_server_tips "
-        "cli_tls_with_auth cli_with_auth http_api http_api_compatibility http_api_tls http_api_tls_old_arch http_api_tls_with_user_auth "
-        "http_proxies multi_changefeeds overwrite_resume_with_syncpoint server_config_compatibility synced_status synced_status_with_redo "
-        "bootstrap_retry_after_error",
-    ),
     (_ARCHITECTURE, "old_arch_compatibility maintainer_failover_when_operator move_table correctness_for_shared_column_schema"),
-    ("keyspaces are refused by name", "cli_missing_keyspace_error cmek_keyspace"),
-    ("routing of tables to other names is refused by name", "table_route table_route_conflict_detection redo_apply_table_route"),
+    (_ARCHITECTURE, "cdc_server_tips ds_memory_control dummy"),
+    ("keyspaces are refused by name", "cmek_keyspace"),
     ("sequences are not replicated, as the page of limits says", "sequence"),
-    ("no row crosses them: they are the upstream's own", "resourcecontrol multi_rocks row_format"),
+    ("files are not removed: the store's own rules do that", "storage_cleanup"),
+    ("simple is not written in Avro", "kafka_simple_basic_avro kafka_simple_claim_check_avro kafka_simple_handle_key_only_avro"),
+    ("no test yet: a checkpoint that is overwritten with sync points", "overwrite_resume_with_syncpoint"),
+    ("no test yet: the log is applied with routes of tables", "redo_apply_table_route"),
+    ("no test yet: rows are counted after each kind of lossy MODIFY COLUMN", "lossy_ddl"),
+    ("no test yet: the playground's stores have one RocksDB each, and a capture cannot see how many", "multi_rocks"),
 ]
 """Why → names."""
 
 
-@pytest.mark.parametrize("place", sorted({place for place, _ in HERE}))
+@pytest.mark.parametrize("place", sorted({place for place, *_ in [*HERE, *IN_PART]}))
 def test_what_stands_for_a_scenario_exists(place: str) -> None:
     path, _, name = place.partition("::")
     text = (TESTS / path).read_text(encoding="utf-8")
@@ -141,6 +235,8 @@ def test_what_stands_for_a_scenario_exists(place: str) -> None:
 
 
 def test_each_scenario_is_named_once() -> None:
-    names = [name for _, some in HERE for name in some.split()] + [name for _, some in NOT_HERE for name in some.split()]
-    assert sorted(names) == sorted(set(names))
-    assert len(names) == 138
+    lines = (TESTS / "golden/peers/ticdc_integration_tests.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    whole = [name for _, some in HERE for name in some.split()]
+    part = [name for _, some, _ in IN_PART for name in some.split()]
+    missing = [name for _, some in NOT_HERE for name in some.split()]
+    assert sorted([*whole, *part, *missing]) == sorted(line.split("\t")[0] for line in lines)

@@ -225,7 +225,7 @@ class FakeService:
 
     async def status(self) -> s.ServerStatus:
         self._called("status")
-        return s.ServerStatus("v0.1.0", "none", CAPTURE, s.CLUSTER_ID, 4711, True, 0)
+        return s.ServerStatus("v8.5.7", "v0.1.0", "none", CAPTURE, s.CLUSTER_ID, 4711, True, 0)
 
     async def health(self) -> None:
         self._called("health")

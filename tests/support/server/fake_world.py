@@ -47,6 +47,9 @@ class FakeUpstream:
     async def tso(self) -> s.Tso:
         return s.Tso(NOW >> 18, 0)
 
+    async def resolve_lock(self, region_id: int, ts: int | None) -> int:
+        return 0
+
     async def schemas(self, ts: int) -> Any:
         class Nothing:
             tables: Mapping[int, Any] = {}

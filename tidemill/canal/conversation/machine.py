@@ -32,7 +32,7 @@ from tidemill.protocols.canal.packets import (
     Unknown,
     Unsubscription,
     frame,
-    parse_packet,
+    parse_request,
     take_frame,
     write_packet,
 )
@@ -142,7 +142,7 @@ class Conversation:
 
     def _packet(self, packet: bytes, actions: list[Action]) -> None:
         try:
-            body = parse_packet(packet)
+            body = parse_request(packet, STRANGER_FRAME if self.state is State.LOGIN else LARGEST_FRAME)
         except PacketError as error:
             if error.type is None or error.type in _SILENT:
                 self._close(actions, error.message)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -17,6 +19,9 @@ from tidemill.cli.cdc.connection import Connection
 from tidemill.cli.cdc.output import print_json, read_yes
 from tidemill.cli.cdc.wanted import upstream
 from tidemill.errors import made
+
+if TYPE_CHECKING:
+    from tidemill.capture.tikv.client.pd import PdClient
 
 RESOLVE_BEFORE_MS = 60_000
 """Locks of the last minute may be of transactions that still run."""
@@ -68,13 +73,19 @@ def _query_tso() -> None:
 
 
 async def _tso_of_pd(pd: str, connection: Connection) -> int:
+    async with _pd_of(pd, connection) as client:
+        return await client.tso()
+
+
+@asynccontextmanager
+async def _pd_of(pd: str, connection: Connection) -> AsyncIterator[PdClient]:
     from tidemill.capture.tikv.client.pd import PdClient  # with gRPC; the other commands need not load it
     from tidemill.capture.tikv.client.tls import security_of
 
     paths = [Path(one) if one else None for one in (connection.ca, connection.cert, connection.key)]
     client = await PdClient.connect(pd, security=security_of(pd.split(","), *paths))
     try:
-        return await client.tso()
+        yield client
     finally:
         await client.close()
 
@@ -140,6 +151,41 @@ def reset(
         client.remove(one["id"])
     client.send("DELETE", "/api/v2/unsafe/service_gc_safepoint", {})
     typer.echo("reset and all metadata truncated in PD!")
+
+
+def _verify_gc_safepoint() -> None:
+    def verify(_: None, keyspace: KeyspaceOption = "default") -> None:
+        """Read the names of all databases at PD's GC safe point: whether a changefeed may begin there. Needs --pd."""
+
+    def call(connection: Connection, given: Mapping[str, str]) -> None:
+        with said_as_ticdc():
+            if not connection.pd:
+                raise made(
+                    "CDC:ErrInvalidServerOption", "Empty PD address. Please use --pd to specify PD cluster addresses", retryable=False
+                )
+            if given["keyspace"] != "default":
+                raise made("CDC:ErrLoadKeyspaceFailed", f"there is no keyspace {given['keyspace']}; there is `default`", retryable=False)
+            ts, databases = asyncio.run(_databases_at_safe_point(connection.pd, connection))
+            typer.echo(f"GC safepoint and ListDatabases verified, snapshot-ts: {ts}, databases: {databases}")
+
+    unsafe.command("verify-gc-safepoint")(with_flags(verify, call))
+
+
+async def _databases_at_safe_point(pd: str, connection: Connection) -> tuple[int, int]:
+    from tidemill.capture.meta import read_meta
+    from tidemill.tidb.schema.tracking.history import SchemaHistory
+
+    async with _pd_of(pd, connection) as client:
+        state = await client.gc_state()
+        ts = state.txn_safe_point if state is not None else await client.gc_safe_point()
+        if not ts:
+            raise made("CDC:ErrGetServiceSafepointFailed", "safepoint is zero, GC may not have run in this cluster yet", retryable=False)
+        typer.echo(f"WARNING: this verification holds no service safepoint; GC may advance past snapshot {ts} before the read completes.")
+        found = SchemaHistory.bootstrap(ts, (await read_meta(client, ts)).items()).snapshot(ts)
+    return ts, len(found.databases)
+
+
+_verify_gc_safepoint()
 
 
 def _confirm(no_confirm: bool) -> None:

@@ -32,11 +32,11 @@ def print_one(info: Mapping[str, Any], now: int) -> None:
     print_lines(_lines(info, now))
     config = info.get("config") or {}
     if config:
-        from tidemill.config.replica_config import from_json
+        from tidemill.config.replica_config import from_json, without_defaults
         from tidemill.config.toml_text import toml_text
 
         print_lines([("config", "")])
-        print_lines(("", f"  {line}") for line in toml_text(from_json(config)).splitlines())
+        print_lines(("", f"  {line}") for line in toml_text(without_defaults(from_json(config))).splitlines())
 
 
 def _lines(info: Mapping[str, Any], now: int) -> Iterator[tuple[str, str]]:

@@ -178,10 +178,10 @@ def show(
     """Show a changefeed: state, error, checkpoint, sink, configuration."""
     info = client.changefeed(_which(client, _one_name(name, changefeed_id), keyspace), keyspace)
     if as_toml:
-        from tidemill.config.replica_config import from_json
+        from tidemill.config.replica_config import from_json, without_defaults
         from tidemill.config.toml_text import toml_text
 
-        typer.echo(toml_text(from_json(info.get("config") or {})), nl=False)
+        typer.echo(toml_text(without_defaults(from_json(info.get("config") or {}))), nl=False)
     elif form(output, as_json) is Output.JSON:
         print_json(info)
     else:

@@ -44,6 +44,10 @@ def command(
         str | None,
         typer.Option("--etcd", help="HOST:PORT,… of an etcd, such as PD, that keeps the leader's lease. Default: the log's storage."),
     ] = None,
+    ticdc_version: Annotated[
+        str | None,
+        typer.Option("--ticdc-version", help="The version of TiCDC that the API answers (v8.5.7); cdc cli takes none before 6.2.0."),
+    ] = None,
     standby: Annotated[
         bool,
         typer.Option(
@@ -100,7 +104,7 @@ def command(
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.server.api.listener import Certificates
     from tidemill.server.api.tokens import Tokens
-    from tidemill.server.options import ServerOptions
+    from tidemill.server.options import TICDC_VERSION, ServerOptions, checked_ticdc_version
     from tidemill.server.run import locked, serve
     from tidemill.server.standing_by import Commands
     from tidemill.server.upstream import Upstream
@@ -130,6 +134,7 @@ def command(
         standby=standby,
         etcd=tuple(address.strip() for address in (etcd or "").split(",") if address.strip()),
         own_rules=capture_config is not None,
+        ticdc_version=checked_ticdc_version(ticdc_version or TICDC_VERSION),
     )
     commands = Commands(
         pd=pd,

@@ -56,7 +56,8 @@ class PacketType(enum.IntEnum):
 
 
 class Compression(enum.IntEnum):
-    """`Packet.compression`. No server compresses and no client expands: what is not absent or one of the first two is refused."""
+    """`Packet.compression`. No server compresses and no client expands: a client refuses what is not absent or one of the first two, a
+    server does not look at it."""
 
     COMPATIBLE = 0
     NONE = 1

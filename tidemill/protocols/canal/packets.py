@@ -1,11 +1,13 @@
 """The conversation's packets: bytes ↔ bodies. A frame is a length of four bytes, big-endian, and a packet.
 
 Requests are written as Canal's clients write them and answers as its server does: what a side sets is written, also where it is zero.
-Readers take any order of fields and unknown ones. Nobody compresses, so a packet that says it is compressed is refused.
+Readers take any order of fields and unknown ones. Canal's clients refuse an answer that says it is compressed, and so does
+`parse_packet`. Canal's server looks at nothing in a request's head but its type, and so does `parse_request`.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -16,6 +18,9 @@ from tidemill.errors import MalformedMessage
 from tidemill.protocols.canal.codes import VERSION, Compression, PacketType
 from tidemill.wire import canal_packet_pb2 as pb
 
+_DEFLATED = (Compression.ZLIB, Compression.GZIP)
+_ANY_HEADER = zlib.MAX_WBITS | 32
+"""zlib's or gzip's, whichever the bytes begin with."""
 _Message = TypeVar("_Message", bound=Message)
 
 FRAME_HEAD = 4
@@ -170,8 +175,35 @@ def parse_packet(data: bytes) -> Body:
     packet = _parsed(pb.Packet, data)
     if packet.compression not in (Compression.COMPATIBLE, Compression.NONE):
         raise PacketError(f"it is compressed ({packet.compression}), which Canal never does", packet.type)
-    read = _READERS.get(packet.type)
-    return Unknown(packet.type) if read is None else read(packet.body)
+    return _body(packet.type, packet.body)
+
+
+def parse_request(data: bytes, limit: int = MAX_FRAME) -> Body:
+    """The body of a packet as a server reads it: magic, version and compression are not looked at, whatever they are. A body that really
+    is compressed is expanded, up to `limit` bytes. Raises PacketError."""
+    packet = _parsed(pb.Packet, data)
+    if packet.compression not in _DEFLATED:
+        return _body(packet.type, packet.body)
+    return _body(packet.type, _expanded(packet.body, packet.type, limit))
+
+
+def _body(type_: int, data: bytes) -> Body:
+    read = _READERS.get(type_)
+    return Unknown(type_) if read is None else read(data)
+
+
+def _expanded(data: bytes, type_: int, limit: int) -> bytes:
+    """What was compressed; the bytes themselves where they are no stream of zlib or gzip: clients name a compression and use none."""
+    stream = zlib.decompressobj(_ANY_HEADER)
+    try:
+        found = stream.decompress(data, limit)
+    except zlib.error:
+        return data
+    if not stream.eof and not stream.unconsumed_tail:
+        return data
+    if not stream.eof:
+        raise PacketError(f"its body has more than {limit} bytes when it is expanded", type_)
+    return found
 
 
 def packet_version(data: bytes) -> int | None:

@@ -60,7 +60,7 @@ class Writer:
             target_ts=info.target_ts,
             admin_job_type=info.admin_job_type,
             sort_engine=info.sort_engine,
-            config=to_json(info.config),
+            config=to_json(info.config, all_names=True),
             state=state_word(info.state),
             error=None if info.state in _QUIET else self.error(info.error),
             creator_version=info.creator_version,
@@ -95,7 +95,14 @@ class Writer:
 
 def capture(info: s.CaptureInfo) -> b.Capture:
     """A server."""
-    return b.Capture(id=info.id, is_owner=info.is_owner, address=info.address, cluster_id=info.cluster_id)
+    return b.Capture(
+        id=info.id,
+        is_owner=info.is_owner,
+        address=info.address,
+        cluster_id=info.cluster_id,
+        version=info.version,
+        tidemill_version=info.tidemill_version,
+    )
 
 
 def processor(info: s.ProcessorInfo) -> b.ProcessorCommonInfo:
@@ -122,6 +129,7 @@ def status(found: s.ServerStatus) -> b.ServerStatus:
     """A server's status."""
     return b.ServerStatus(
         version=found.version,
+        tidemill_version=found.tidemill_version,
         git_hash=found.git_hash,
         id=found.id,
         cluster_id=found.cluster_id,

@@ -66,7 +66,7 @@ def create_app(
         placement.routes(service, guard),
         cluster.routes(service, guard),
         unsafe.routes(service, guard),
-        version1.routes(service, guard),
+        version1.routes(service, write, guard),
         page.routes(service, watch or Watch(service, tokens=tokens is not None), guard.reads),
     )
     for router in routers:

@@ -6,18 +6,21 @@ The models also make the OpenAPI document. A field that TiCDC leaves out of an a
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from tidemill.rules.names import did_you_mean
+from tidemill.config.replica_config import asks_for_nothing
+from tidemill.rules.names import did_you_mean, is_misspelled
 from tidemill.server.api.errors import invalid
 from tidemill.statefile import is_shallow
 from tidemill.tso import MAX_TS
 
 _SHOWN = 80
+_log = logging.getLogger(__name__)
 MOST_ITEMS = 10_000
 """Items of all lists of a body. Each rule of tables and columns costs time and memory for as long as its changefeed is there."""
 
@@ -89,6 +92,31 @@ class RedactModeReq(Request):
     """`POST /api/v2/log/redact`."""
 
     redact_info_log: str = ""
+
+
+class ChangefeedConfigV1(Request):
+    """`POST /api/v1/changefeeds` and `PUT /api/v1/changefeeds/{changefeed_id}`."""
+
+    keyspace: str = Field("", description="`default`. The query parameter counts.")
+    namespace: str = Field("", description="The older word for keyspace.")
+    changefeed_id: str = Field("", description="Empty: a UUID.")
+    start_ts: int = Field(0, ge=0, le=MAX_TS, description="A TSO. 0: now.")
+    target_ts: int = Field(0, ge=0, le=MAX_TS, description="A TSO. 0: none.")
+    sink_uri: str = Field("", description="Where changes go.")
+    timezone: str = Field("system", description="Taken, and without effect: the server's --tz counts.")
+    force_replicate: bool = False
+    ignore_ineligible_table: bool = False
+    filter_rules: list[str] = []
+    ignore_txn_start_ts: list[int] = []
+    mounter_worker_num: int = Field(16, description="Taken, and without effect.")
+    sink_config: dict[str, Any] | None = Field(None, description="The file's table `sink`.")
+
+
+class MoveTableReq(Request):
+    """`POST /api/v1/changefeeds/{changefeed_id}/tables/move_table`."""
+
+    table_id: int = 0
+    target_capture_id: str = ""
 
 
 class DrainCaptureRequest(Request):
@@ -226,12 +254,15 @@ class SyncedStatus(Answer):
 
 
 class Capture(Answer):
-    """A server."""
+    """A server. The versions are Tidemill's own fields: `version` is the one of TiCDC that /api/v2/status answers."""
 
+    omitted = frozenset({"version", "tidemill_version"})
     id: str
     is_owner: bool
     address: str
     cluster_id: str
+    version: str
+    tidemill_version: str
 
 
 class ProcessorCommonInfo(Answer):
@@ -275,9 +306,11 @@ class Tables(Answer):
 
 
 class ServerStatus(Answer):
-    """`GET /api/v2/status`. `liveness`: 0 alive, 1 draining, 2 stopping."""
+    """`GET /api/v2/status`. `version`: of TiCDC, by which its clients decide what they may ask; `tidemill_version`: this program's.
+    `liveness`: 0 alive, 1 draining, 2 stopping."""
 
     version: str
+    tidemill_version: str
     git_hash: str
     id: str
     cluster_id: str
@@ -331,12 +364,21 @@ def parse(model: type[R], data: bytes, *, empty_allowed: bool = False) -> R:
         if empty_allowed:
             return model()
         raise invalid("the body is empty", "Send a JSON object.")
-    found = {key: value for key, value in _json(data).items() if value is not None}
+    found = {key: value for key, value in _json(data).items() if value is not None and not _is_of_newer_client(model, key, value)}
     try:
         return model.model_validate(found)
     except ValidationError as error:
         said = "; ".join(_complaint(one, model) for one in error.errors(include_url=False))
         raise invalid(said) from None
+
+
+def _is_of_newer_client(model: type[Request], key: str, value: Any) -> bool:
+    """Whether a field that the model does not have asks for nothing, as the defaults of a newer client do; it is left out then."""
+    known = model.model_fields
+    if key in known or not asks_for_nothing(value) or is_misspelled(key, known):
+        return False
+    _log.warning("a request has the field %s, which is not known here; its value asks for nothing", key[:_SHOWN])
+    return True
 
 
 def _json(data: bytes) -> Mapping[str, Any]:

@@ -42,6 +42,9 @@ END_WITHIN_S = 25.0
 RULES_WITHIN_S, RULES_POLL_S = 60.0, 0.2
 """How long the capture may take to start again with other rules, and how often the log is looked at meanwhile."""
 
+WIDE_S = 600.0
+"""For so long the capture goes on taking the tables of a changefeed that was refused."""
+
 T = TypeVar("T")
 
 MakeProcesses = Callable[[Callable[[], int], int], Processes]
@@ -71,6 +74,7 @@ class Hosting:
         self._suspects = Suspects()
         self._host_up = self._captures = False
         self._rules = capture_rules.EVERYTHING
+        self._kept_wide: list[tuple[float, CaptureRules]] = []
         self._creating = asyncio.Lock()
         self._started_at = time.time()
         self._liveness = 0
@@ -95,9 +99,27 @@ class Hosting:
     def _write_rules(self) -> None:
         durable.write(self._rules_file, capture_rules.toml(self._rules).encode(), sync=False)
 
+    async def _widen(self, config: ChangefeedConfig) -> tuple[float, CaptureRules]:
+        """Let the capture take the tables of a changefeed that is to begin at a given ts at once, before all that may take a while: the
+        log must not pass that ts without them. It goes on taking them for WIDE_S if the changefeed is refused, so that a request that is
+        mended and sent again finds them in the log. Returns the entry of `_kept_wide`."""
+        kept = time.monotonic() + WIDE_S, capture_rules.of_config(config)
+        async with self._creating:
+            self._kept_wide.append(kept)
+            await self._capture_for()
+        return kept
+
+    async def _narrow(self) -> None:
+        """Let the capture take no more what was kept for WIDE_S, and wanted by no changefeed since."""
+        kept = [one for one in self._kept_wide if one[0] > time.monotonic()]
+        if len(kept) < len(self._kept_wide):
+            self._kept_wide = kept
+            await self._capture_for()
+
     def _wanted_rules(self, *more: ChangefeedConfig) -> CaptureRules:
         """What the changefeeds want; and what the log has now, if it is also for changefeeds of others."""
         wanted = [capture_rules.of_config(config) for config in (*(feed.config for feed in self._feeds.values()), *more)]
+        wanted += [rules for _, rules in self._kept_wide]
         if log_exists(self._options.log):
             reader = LogReader(self._options.log)
             if not wanted or any(not is_replay(name) for name in reader.feeds().keys() - self._feeds.keys()):

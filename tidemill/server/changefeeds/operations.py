@@ -20,6 +20,7 @@ from tidemill.changelog.files.bounds import is_covered, saved_begin
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.steady import SteadyClock
 from tidemill.config.file import ChangefeedConfig
+from tidemill.config.replica_config import with_own
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
 from tidemill.rules.skip import parse_skip_rows
@@ -48,6 +49,7 @@ class Operations(Questions):
         self._check_is_free(name)
         settings = await self._wanted(name, wanted)
         sink, config = await asyncio.to_thread(self._checked, settings)  # thousands of rules take a while
+        wide = await self._widen(config) if wanted.start_ts else None
         await asyncio.to_thread(_meet, sink)
         tables = await self._table_lists(config, None)
         if not wanted.ignore_ineligible_tables and not config.force_replicate and tables.ineligible_tables:
@@ -63,8 +65,11 @@ class Operations(Questions):
                 await self._must(partial(self._files.confirm, feed))
             except TidemillError:
                 await self._write(name, lambda: self._files.remove(feed))
+                await self._capture_for()
                 raise
             self._feeds[name] = feed
+            if wide is not None:
+                self._kept_wide.remove(wide)
         log.info("changefeed %s is created at %s", name, tso.describe(settings.start_ts))
         self._begin(feed)
         return s.CreatedChangefeed(self._info(feed), tables)
@@ -77,21 +82,26 @@ class Operations(Questions):
 
     async def _with_tables(self, settings: FeedSettings, config: ChangefeedConfig, *, asked: bool) -> FeedSettings:
         """Let the capture take its tables too. Those that it has not taken so far are in the log from now on: there the changefeed begins,
-        if the request leaves that open (not `asked`). Raises StartTsBeforeLog naming what the log lacks, CaptureNotReady."""
+        if the request leaves that open (not `asked`). What a request asks for is granted if the log, which lags behind the cluster, had
+        not passed that ts when the capture began to take them. Raises StartTsBeforeLog naming what the log lacks, CaptureNotReady."""
         if not self._captures or self._options.own_rules:
             return settings
         await self._capture_for(config)
-        tables = await self._newest_tables()
+        tables = await self._newest_tables(await self._upstream.now())  # a table may be newer than what the log knows
         lacks = await asyncio.to_thread(self._lacking, settings.start_ts, config, tables)
-        if lacks and not asked:
-            await self._captured()
-            settings = replace(settings, start_ts=max(await self._upstream.now(), await asyncio.to_thread(self._rules_from)))
-            lacks = []
+        if not lacks:
+            return settings
+        await self._captured()
+        taken_from = await asyncio.to_thread(self._rules_from)
+        if not asked:
+            return replace(settings, start_ts=max(await self._upstream.now(), taken_from))
+        lacks = await asyncio.to_thread(self._lacking, settings.start_ts, config, tables)
         if lacks:
-            await self._capture_for()
+            await self._check_history(settings.start_ts)
             raise e.StartTsBeforeLog(
-                f"the log does not have {', '.join(lacks[:5])} from {tso.describe(settings.start_ts)} on: no changefeed wanted that so far",
-                hint="Leave start-ts out: the changefeed then begins when the capture has begun to take them.",
+                f"the log does not have {', '.join(lacks[:5])} from {tso.describe(settings.start_ts)} on: no changefeed wanted that "
+                f"before, and it was complete up to {tso.describe(taken_from)} already",
+                hint=f"It has them from {taken_from} on now: create the changefeed again, with that start-ts or a later one.",
             )
         return settings
 
@@ -151,12 +161,11 @@ class Operations(Questions):
     async def _check_log_has(self, ts: int) -> None:
         """Raises StartTsBeforeLog if the log does not have what lies above `ts`, or one that begins now could not."""
         if not self._captures:
-            safe_point = await (await self._upstream.connect()).gc_safe_point()
-            if ts < safe_point:
-                raise e.StartTsBeforeLog(f"start-ts {ts} lies before the cluster's GC safe point {safe_point}")
+            await self._check_history(ts)
             return
         reader = await asyncio.to_thread(self._reader)
         if reader is not None and not await asyncio.to_thread(is_covered, reader, ts):
+            await self._check_history(ts)
             raise e.StartTsBeforeLog(
                 f"the log {redact(reader.location)} begins at {tso.describe(reader.start_ts)}, {tso.describe(ts)} is before",
                 hint="Choose a later ts.",
@@ -190,11 +199,12 @@ class Operations(Questions):
                 f"can only update changefeed config when it is stopped or failed; {feed.id} is {feed.life.state}", hint="Pause it first."
             )
         old = feed.settings
+        wanted = old.config if change.replica_config is None else with_secrets(old.config, change.replica_config)
         new = replace(
             old,
             sink_uri=with_secrets(old.sink_uri, change.sink_uri) if change.sink_uri else old.sink_uri,
             target_ts=old.target_ts if change.target_ts is None else change.target_ts,
-            config=dict(with_secrets(old.config, change.replica_config)) if change.replica_config is not None else old.config,
+            config=with_own(old.config, wanted) if change.keeps_own else dict(wanted),
             schema_registry=old.schema_registry if change.schema_registry is None else change.schema_registry,
         )
         if new.target_ts and new.target_ts <= feed.checkpoint_ts:
@@ -343,6 +353,8 @@ class Operations(Questions):
                 next_look = time.monotonic() + RECONCILE_EVERY_S
                 await self._write("all", self._files.reconcile)
             self._start_suspect()
+            async with self._creating:
+                await self._narrow()
             for feed in [*self._feeds.values()]:
                 if due(feed, self._options.gc_ttl, clock()):
                     await self._expire(feed)

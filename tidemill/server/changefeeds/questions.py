@@ -129,12 +129,23 @@ class Questions(Hosting):
     async def _table_lists(self, config: ChangefeedConfig, ts: int | None) -> s.TableLists:
         return lists_of(await self._newest_tables(ts), await asyncio.to_thread(config.table_filter))
 
+    async def _check_history(self, ts: int) -> None:
+        """Raises StartTsBeforeLog, with the GC safe point, if the cluster no longer has what follows a ts."""
+        safe_point = await (await self._upstream.connect()).gc_safe_point()
+        if ts < safe_point:
+            raise e.StartTsBeforeLog(
+                f"start-ts {tso.describe(ts)} is earlier than the cluster's GC safe point {tso.describe(safe_point)}",
+                hint=f"TiDB has collected what lies before: start at {safe_point} or later.",
+            )
+
     async def _newest_tables(self, ts: int | None = None) -> Sequence[Any]:
         """The tables as of a ts, from the log; where it does not hold them, from TiKV."""
         async with self._asking_schemas:
             found = await asyncio.to_thread(self._schemas.tables, ts)
         if found is not None:
             return found
+        if ts is not None:
+            await self._check_history(ts)
         at = ts or await self._upstream.now()
         return [*(await self._upstream.schemas(at)).snapshot(at).tables.values()]
 

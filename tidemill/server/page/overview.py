@@ -142,7 +142,7 @@ def _plain(value: Any) -> Any:
 def server(found: s.ServerStatus, address: str, *, read_only: bool, needs_token: bool) -> dict[str, Any]:
     """Return what the server is."""
     return {
-        "version": found.version,
+        "version": found.tidemill_version,
         "id": found.id,
         "address": address,
         "is_owner": found.is_owner,

@@ -266,6 +266,8 @@ class S3Store(Store):
             "secret_key": options.secret_access_key,
             "session_token": options.session_token,
             "region": options.region,
+            "role_arn": options.role_arn,
+            "external_id": options.external_id,
         }
         with self._errors("opening"):
             self._fs = pyarrow.fs.S3FileSystem(

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import math
-
-import numpy as np
+from functools import cache
+from types import ModuleType
 
 _PLAIN_FROM, _PLAIN_TO = 1e-6, 1e21
 """encoding/json writes numbers without an exponent from the first of these up to, but not including, the second."""
 _MYSQL_PLAIN_FROM, _MYSQL_PLAIN_TO = 1e-15, 1e15
 
 
+@cache
+def _numpy() -> ModuleType:
+    """Return numpy. Its import takes a fifth of a second, and who only checks a configuration or asks a server has no float to print."""
+    import numpy
+
+    return numpy
+
+
 def to_float32(value: float) -> float:
     """Return the nearest single-precision number, as a double. It is infinite beyond the range."""
+    np = _numpy()
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
 
 def shortest_digits(value: float, bits: int) -> tuple[str, int]:
     """Return the shortest digits of a positive finite number, and the exponent k in 0.d1d2… · 10^k."""
+    np = _numpy()
     text = np.format_float_scientific(np.float32(value) if bits == 32 else np.float64(value), unique=True, trim="-")
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")

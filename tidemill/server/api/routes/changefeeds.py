@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -31,6 +32,9 @@ from tidemill.server.api.requests import (
 from tidemill.server.errors import ChangefeedNotExists, InvalidReplicaConfig, InvalidSinkUri
 from tidemill.server.service import ChangefeedInfo, ChangefeedService, ChangefeedUpdate, NewChangefeed
 
+_log = logging.getLogger(__name__)
+CLIENT_OF_TICDC = "x-client-version"
+"""The header that `cdc cli` sends with every request (`ClientVersionHeader` of TiCDC's api/middleware); Tidemill's client does not."""
 Namespace = Annotated[str, Depends(namespace_of)]
 StateQuery = Annotated[str | None, Query(description="`all`, or one state. Without it: all but finished and removed ones.", max_length=32)]
 
@@ -39,11 +43,6 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v2/changefeeds", tags=["changefeed"])
     changing = [Depends(guard)]
-
-    async def find(changefeed_id: str, namespace: str) -> ChangefeedInfo:
-        if not is_id(changefeed_id):
-            raise ChangefeedNotExists(f"changefeed not exists, {shortened(changefeed_id)}")
-        return await service.changefeed(changefeed_id, namespace=namespace)
 
     @router.get("", responses=documented(b.ListResponse[b.ChangefeedCommonInfo]))
     async def list_changefeeds(namespace: Namespace, state: StateQuery = None) -> Response:
@@ -78,7 +77,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
     @router.get("/{changefeed_id}", responses=documented(b.ChangefeedInfo))
     async def get_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Get one. With `Accept: application/toml` the answer is TOML, whose table `config` is a file for `changefeed create --config`."""
-        info = await find(changefeed_id, namespace)
+        info = await found_feed(service, changefeed_id, namespace)
         if request.headers.get("accept", "").lower().startswith("application/toml"):
             return Response(_as_toml(write.info(info), info), media_type="application/toml")
         return answer(write.info(info))
@@ -94,6 +93,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
             sink_uri=body.sink_uri or None,
             target_ts=body.target_ts or None,
             replica_config=config_of(body.replica_config) if body.replica_config is not None else None,
+            keeps_own=CLIENT_OF_TICDC in request.headers,
             schema_registry=body.schema_registry or None,
             upstream=upstream_of(body),
         )
@@ -135,23 +135,39 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
     @router.get("/{changefeed_id}/status", responses=documented(b.ChangefeedStatus))
     async def get_status(changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Get its state, checkpoint and last error."""
-        return answer(write.status(await find(changefeed_id, namespace)))
+        return answer(write.status(await found_feed(service, changefeed_id, namespace)))
+
+    @router.get("/{changefeed_id}/meta_info", responses=documented(b.ChangefeedInfo))
+    async def get_meta_info(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Get one, as TiCDC's classic architecture answers here."""
+        return answer(write.info(await found_feed(service, changefeed_id, namespace)))
 
     @router.get("/{changefeed_id}/synced", responses=documented(b.SyncedStatus))
     async def get_synced(changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Get whether everything that the upstream has is downstream."""
-        await find(changefeed_id, namespace)
+        await found_feed(service, changefeed_id, namespace)
         return answer(write.synced(await service.synced(changefeed_id, namespace=namespace)))
 
     return router
 
 
+async def found_feed(service: ChangefeedService, changefeed_id: str, namespace: str) -> ChangefeedInfo:
+    """Return a changefeed. Raises ChangefeedNotExists, also for what is no name of one."""
+    if not is_id(changefeed_id):
+        raise ChangefeedNotExists(f"changefeed not exists, {shortened(changefeed_id)}")
+    return await service.changefeed(changefeed_id, namespace=namespace)
+
+
 def config_of(found: dict[str, Any] | None) -> dict[str, Any]:
     """Return the tables and keys of a TOML file for a replica_config. Raises InvalidReplicaConfig."""
+    unknown: list[str] = []
     try:
-        return from_json(found or {})
+        config = from_json(found or {}, unknown=unknown)
     except ConfigError as error:
         raise InvalidReplicaConfig(f"invalid replica config, {failure_of(error).message}") from None
+    for path in unknown:
+        _log.warning("replica_config.%s is not known here; its value asks for nothing, and it is left out", shortened(path))
+    return config
 
 
 def _as_toml(body: b.ChangefeedInfo, info: ChangefeedInfo) -> str:

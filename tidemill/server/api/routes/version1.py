@@ -1,19 +1,45 @@
-"""The part of TiCDC's API v1 that TiDB Operator calls: health, captures, drain, resign."""
+"""TiCDC's API v1, as its newest versions still serve it: bodies of their own, lists without an envelope, 202 where v2 answers 200."""
 
 from __future__ import annotations
+
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from tidemill.server.api import answers
 from tidemill.server.api import bodies as b
-from tidemill.server.api.requests import GuardCall, Json, answer, body_of, documented, shortened, takes
-from tidemill.server.service import ChangefeedService
+from tidemill.server.api.answers import Writer
+from tidemill.server.api.requests import (
+    GuardCall,
+    IdPath,
+    Json,
+    answer,
+    body_of,
+    checked_id,
+    documented,
+    namespace_of,
+    shortened,
+    takes,
+)
+from tidemill.server.api.routes.changefeeds import CLIENT_OF_TICDC, StateQuery, config_of, found_feed
+from tidemill.server.errors import ChangefeedNotExists, InvalidSinkUri
+from tidemill.server.service import ChangefeedService, ChangefeedUpdate, NewChangefeed
+
+Namespace = Annotated[str, Depends(namespace_of)]
 
 
-def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
+def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v1", tags=["version 1"])
+    _add_servers(router, service, guard)
+    _add_changefeeds(router, service, write, guard)
+    _add_life(router, service, guard)
+    return router
+
+
+def _add_servers(router: APIRouter, service: ChangefeedService, guard: GuardCall) -> None:
+    """Status, log, captures, processors, owner."""
     changing = [Depends(guard)]
 
     @router.get("/status", responses=documented(b.ServerStatus))
@@ -50,4 +76,133 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
         await service.resign_owner()
         return answer(b.Empty(), 202)
 
-    return router
+    @router.post("/log", dependencies=changing, responses=documented(b.Empty), openapi_extra=takes(b.LogLevelReq))
+    async def set_log_level(request: Request) -> Response:
+        """As in version 2."""
+        await service.set_log_level((await body_of(request, b.LogLevelReq)).log_level)
+        return answer(b.Empty())
+
+    @router.get("/processors", responses=documented(list[b.ProcessorCommonInfo]))
+    async def processors() -> Response:
+        """List the changefeeds that run, with their servers: a JSON array."""
+        return Json([answers.processor(one).body() for one in await service.processors()])
+
+    @router.get("/processors/{changefeed_id}/{capture_id}", responses=documented(b.ProcessorDetail))
+    async def processor(changefeed_id: IdPath, capture_id: str, namespace: Namespace) -> Response:
+        """As in version 2."""
+        found = await service.processor(checked_id(changefeed_id), shortened(capture_id), namespace=namespace)
+        return answer(b.ProcessorDetail(table_ids=list(found.table_ids)))
+
+
+def _add_changefeeds(router: APIRouter, service: ChangefeedService, write: Writer, guard: GuardCall) -> None:
+    """List, get, create, update."""
+    changing = [Depends(guard)]
+
+    @router.get("/changefeeds", responses=documented(list[b.ChangefeedCommonInfo]))
+    async def list_changefeeds(namespace: Namespace, state: StateQuery = None) -> Response:
+        """List changefeeds: a JSON array."""
+        return Json([write.common(info).body() for info in await service.changefeeds(namespace=namespace, state=state or None)])
+
+    @router.get("/changefeeds/{changefeed_id}", responses=documented(b.ChangefeedInfo))
+    async def get_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """As in version 2."""
+        return answer(write.info(await found_feed(service, changefeed_id, namespace)))
+
+    @router.post(
+        "/changefeeds",
+        status_code=202,
+        dependencies=changing,
+        responses=documented(b.ChangefeedInfo, 202),
+        openapi_extra=takes(b.ChangefeedConfigV1),
+    )
+    async def create_changefeed(request: Request, namespace: Namespace) -> Response:
+        """Create a changefeed and start it."""
+        body = await body_of(request, b.ChangefeedConfigV1)
+        if body.changefeed_id:
+            checked_id(body.changefeed_id)
+        if not body.sink_uri:
+            raise InvalidSinkUri("sink uri invalid: sink_uri is empty, cannot create a changefeed without sink_uri")
+        wanted = NewChangefeed(
+            sink_uri=body.sink_uri,
+            changefeed_id=body.changefeed_id or None,
+            namespace=namespace,
+            start_ts=body.start_ts or None,
+            target_ts=body.target_ts or None,
+            replica_config=_config_of(body),
+            ignore_ineligible_tables=body.ignore_ineligible_table,
+        )
+        return answer(write.info((await service.create(wanted)).info), 202)
+
+    @router.put(
+        "/changefeeds/{changefeed_id}",
+        status_code=202,
+        dependencies=changing,
+        responses=documented(b.ChangefeedInfo, 202),
+        openapi_extra=takes(b.ChangefeedConfigV1),
+    )
+    async def update_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Change a stopped or failed changefeed. Its configuration is what the body says, and defaults."""
+        body = await body_of(request, b.ChangefeedConfigV1)
+        change = ChangefeedUpdate(
+            sink_uri=body.sink_uri or None,
+            target_ts=body.target_ts or None,
+            replica_config=_config_of(body),
+            keeps_own=CLIENT_OF_TICDC in request.headers,
+        )
+        return answer(write.info(await service.update(checked_id(changefeed_id), change, namespace=namespace)), 202)
+
+
+def _add_life(router: APIRouter, service: ChangefeedService, guard: GuardCall) -> None:
+    """Pause, resume, remove; and what means nothing here."""
+    changing = [Depends(guard)]
+
+    @router.delete("/changefeeds/{changefeed_id}", status_code=202, dependencies=changing, responses=documented(b.Empty, 202))
+    async def delete_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Remove one. `null` if there is none of that name."""
+        try:
+            await service.remove(checked_id(changefeed_id), namespace=namespace)
+        except ChangefeedNotExists:
+            return Json(None, 202)
+        return answer(b.Empty(), 202)
+
+    @router.post("/changefeeds/{changefeed_id}/pause", status_code=202, dependencies=changing, responses=documented(b.Empty, 202))
+    async def pause_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Stop one at the end of its batch."""
+        await service.pause(checked_id(changefeed_id), namespace=namespace)
+        return answer(b.Empty(), 202)
+
+    @router.post("/changefeeds/{changefeed_id}/resume", status_code=202, dependencies=changing, responses=documented(b.Empty, 202))
+    async def resume_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Go on from the checkpoint."""
+        await service.resume(checked_id(changefeed_id), namespace=namespace)
+        return answer(b.Empty(), 202)
+
+    @router.post(
+        "/changefeeds/{changefeed_id}/tables/move_table", status_code=202, dependencies=changing, responses=documented(b.Empty, 202)
+    )
+    async def move_table(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Refused: tables are on no server."""
+        body = await body_of(request, b.MoveTableReq)
+        await service.move_table(checked_id(changefeed_id), body.table_id, shortened(body.target_capture_id), namespace=namespace)
+        return answer(b.Empty(), 202)
+
+    @router.post(
+        "/changefeeds/{changefeed_id}/tables/rebalance_table", status_code=202, dependencies=changing, responses=documented(b.Empty, 202)
+    )
+    async def rebalance_table(changefeed_id: IdPath, namespace: Namespace) -> Response:
+        """Taken, and without effect, as in TiCDC's new architecture: each batch divides its rows among all tasks anyway."""
+        await found_feed(service, changefeed_id, namespace)
+        return answer(b.Empty(), 202)
+
+
+def _config_of(body: b.ChangefeedConfigV1) -> dict[str, Any]:
+    """Return the tables and keys of a TOML file for what a body of version 1 says. Raises InvalidReplicaConfig."""
+    rules = {"rules": body.filter_rules} if body.filter_rules else {}
+    skipped = {"ignore_txn_start_ts": body.ignore_txn_start_ts} if body.ignore_txn_start_ts else {}
+    found = {
+        "force_replicate": body.force_replicate,
+        "ignore_ineligible_table": body.ignore_ineligible_table,
+        "filter": {**rules, **skipped},
+        "sink": body.sink_config,
+    }
+    return config_of(found)

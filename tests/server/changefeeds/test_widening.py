@@ -1,0 +1,138 @@
+"""A changefeed at a given ts, for tables that no changefeed wanted so far: `cdc cli` always sends the ts that it asked for a moment ago."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.changelog.conftest import META
+from tests.support.server.fake_world import NOW, START, World
+from tidemill.capture.rules import settle
+from tidemill.changelog.log_format import CaptureRules, LogIdentity
+from tidemill.changelog.storage.open import LocalStorage
+from tidemill.changelog.writer import LogWriter
+from tidemill.server import service as s
+from tidemill.server.changefeeds import hosting
+from tidemill.server.errors import InvalidSinkUri, StartTsBeforeLog
+from tidemill.tso import compose
+
+SECOND = compose(1000)
+
+
+class OneTable:
+    """The schemas of a cluster that has b.x."""
+
+    def __init__(self) -> None:
+        self.tables = {1: SimpleNamespace(schema="b", table="x", info=SimpleNamespace(has_rows=True, has_usable_key=True, partition=None))}
+        self.tables[1].table_id, self.tables[1].physical_ids = 1, (1,)
+
+    def snapshot(self, ts: int) -> OneTable:
+        return self
+
+
+class WithLog:
+    """A server whose log has the tables a.* so far, with a capture that takes others when it is started again."""
+
+    def __init__(self, folder: Path, complete_to: int) -> None:
+        """`complete_to`: how far the log is complete when the capture is started again."""
+        self.complete_to, self.begins = complete_to, 0
+        rules = (CaptureRules(START - SECOND, ("a.*",)),)
+        where = LocalStorage(str(folder / "log"), sync=False)
+        self.writer = LogWriter.create(where, LogIdentity("7", START - SECOND, 1, capture_rules=rules), snapshot=META)
+        self.world = World(folder)
+        self.world.processes.restart_capture = self._restarted  # type: ignore[method-assign]
+        self.world.manager._upstream.schemas = self._schemas  # type: ignore[method-assign, assignment]
+
+    async def _schemas(self, ts: int) -> OneTable:
+        return OneTable()
+
+    def _restarted(self) -> None:
+        self.begins += 1
+        settle(self.writer, CaptureRules(0, tuple(self.rules)), self.complete_to)
+
+    @property
+    def rules(self) -> list[str]:
+        assert self.world.processes.rules is not None
+        found: list[str] = tomllib.loads(self.world.processes.rules.read_text())["filter"]["rules"]
+        return found
+
+    async def create(self, name: str, rule: str, start_ts: int | None, sink: str = "blackhole://") -> s.ChangefeedInfo:
+        wanted = s.NewChangefeed(sink, name, start_ts=start_ts, replica_config={"filter": {"rules": [rule]}})
+        return (await self.world.manager.create(wanted)).info
+
+
+def run(folder: Path, work: Callable[[WithLog], Awaitable[Any]], complete_to: int = NOW - SECOND) -> None:
+    async def served() -> None:
+        there = WithLog(folder, complete_to)
+        async with there.world:
+            await there.create("first", "a.*", START)
+            await work(there)
+
+    asyncio.run(served())
+
+
+def test_the_capture_takes_the_tables_at_once_and_the_changefeed_begins_where_it_asked(tmp_path: Path) -> None:
+    async def work(there: WithLog) -> None:
+        info = await there.create("second", "b.*", NOW - SECOND)
+        assert (info.start_ts, there.rules, there.begins) == (NOW - SECOND, ["a.*", "b.*"], 1)
+
+    run(tmp_path, work)
+
+
+def test_one_that_the_log_has_passed_is_refused_and_begins_when_it_is_created_again(tmp_path: Path) -> None:
+    async def work(there: WithLog) -> None:
+        with pytest.raises(StartTsBeforeLog, match=rf"does not have b\.x from .*complete up to {NOW - SECOND} ") as refused:
+            await there.create("second", "b.*", NOW - 2 * SECOND)
+        assert str(NOW - SECOND) in refused.value.hint
+        assert (await there.create("second", "b.*", NOW - SECOND)).start_ts == NOW - SECOND
+        assert (there.rules, there.begins) == (["a.*", "b.*"], 1), "the capture went on taking them"
+
+    run(tmp_path, work)
+
+
+def test_one_whose_sink_is_refused_finds_its_tables_in_the_log_the_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(there: WithLog) -> None:
+        monkeypatch.setattr(hosting, "WIDE_S", -1.0)
+        with pytest.raises(InvalidSinkUri):
+            await there.create("second", "b.*", NOW - SECOND, "file:///dev/null/x?protocol=canal-json")
+        assert there.rules == ["a.*", "b.*"]
+        await there.world.manager._narrow()
+        assert (there.rules, there.begins) == (["a.*"], 2)
+
+    run(tmp_path, work)
+
+
+def test_what_is_wanted_no_more_is_taken_no_more(tmp_path: Path) -> None:
+    async def work(there: WithLog) -> None:
+        await there.create("second", "b.*", NOW - SECOND)
+        there.world.processes.lost("killed", True)
+        await there.world.manager.remove("second")
+        assert (there.rules, there.begins) == (["a.*"], 2)
+
+    run(tmp_path, work)
+
+
+def test_a_ts_whose_history_is_collected_names_the_safe_point(tmp_path: Path) -> None:
+    async def work(there: WithLog) -> None:
+        safe_point = await there.world.manager._upstream.pd.gc_safe_point()  # type: ignore[attr-defined]
+        for rule in ("a.*", "b.*"):
+            with pytest.raises(StartTsBeforeLog, match=f"GC safe point {safe_point} "):
+                await there.create("second", rule, safe_point - 1)
+        with pytest.raises(StartTsBeforeLog, match=f"GC safe point {safe_point} "):
+            await there.world.manager.table_lists({}, 1)
+
+    run(tmp_path, work)
+
+
+def test_one_without_a_ts_begins_when_the_log_has_its_tables(tmp_path: Path) -> None:
+    async def work(there: WithLog) -> None:
+        info = await there.create("second", "b.*", None)
+        assert (info.start_ts, there.begins) == (NOW + SECOND, 1)
+
+    run(tmp_path, work, NOW + SECOND)

@@ -12,6 +12,7 @@ from typing import Any
 import re2
 
 from tidemill.errors import ConfigError
+from tidemill.visible import cut
 
 _BY_GO = {
     "missing ]": "missing closing ]",
@@ -59,4 +60,4 @@ def go_literal(text: str) -> str:
 def _in_go_words(error: str) -> str:
     """Return Go's text for an error of RE2. Go puts the place into backquotes."""
     fault, colon, place = error.partition(": ")
-    return f"error parsing regexp: {_BY_GO.get(fault, fault)}" + (f": `{place}`" if colon else "")
+    return f"error parsing regexp: {_BY_GO.get(fault, fault)}" + (f": `{cut(place)}`" if colon else "")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tidemill.errors import ConfigError
 from tidemill.rules.patterns import GoRegex, go_literal
+from tidemill.visible import cut
 
 _PLAIN = re.compile(r"[0-9A-Za-z$_\u0080-\U0010ffff]")
 _CLASS = re.compile(r"\[(!?)((?:\\[^0-9A-Za-z]|[^\\\]])+)\]")
@@ -129,7 +130,7 @@ class _Parser:
         return positive
 
     def _error(self, what: str) -> ConfigError:
-        return ConfigError(f"{self._where} {self._text!r}: column {self._at + 1}: {what}")
+        return ConfigError(f"{self._where} {cut(self._text)!r}: column {self._at + 1}: {what}")
 
     def _pattern(self) -> GoRegex:
         first = self._text[self._at : self._at + 1]

@@ -15,6 +15,7 @@ from tidemill.tidb.ddltext.synthesized import rename_table
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.versions import TableVersion
+from tidemill.visible import short_statement
 
 
 def routed_version(version: TableVersion, routes: TableRoutes) -> TableVersion:
@@ -57,7 +58,7 @@ def _routed_query(event: DdlEvent, routes: TableRoutes) -> str:
         made = canonical_ddl(event.query, names=RoutedNames(default, routes.table, routes.schema, found))
     except DdlSyntaxError as error:
         raise TableRoutingFailed(
-            f"a DDL at {event.ts} cannot be written with the names of table routing: {error}: {event.query}",
+            f"a DDL at {event.ts} cannot be written with the names of table routing: {error}: {short_statement(event.query)}",
             hint="Run by hand downstream what stands for it and leave it out by an event filter (ignore-sql), then resume the changefeed.",
         ) from None
     if not plain and found.first is not None:  # ALTER TABLE of which nothing is left to say is sent with the name alone

@@ -20,6 +20,7 @@ from tidemill.sinks.mysql.known import cluster_id_of
 from tidemill.sinks.mysql.sync.moments import is_sync_point
 from tidemill.sinks.mysql.sync.points import SyncPoints
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class MysqlDriverSink(ByDispatchers):
             self._books = Books(self._connection, ctx.feed, self._options.workers, ctx.started_ts, fresh=self._fresh)
             self._fresh = False
             for ddl in self._books.remembered():
-                log.info("DDL at %s goes on: %s", describe(ddl.ts), ddl.query)
+                log.info("DDL at %s goes on: %s", describe(ddl.ts), short_statement(ddl.query))
                 self._background.start(ddl, begun=True)
             if self._options.sync_point_every:
                 self._sync_points = SyncPoints(ctx.feed, self._options.sync_point_retention)
@@ -111,7 +112,7 @@ class MysqlDriverSink(ByDispatchers):
         if self._ddls == 0 and attempt.done is Done.NOTHING:
             books.mark(Done.ROWS)
         if attempt.done is Done.ALL or (self._again and self._ddls < attempt.ddls):
-            log.info("DDL at %s was run before: %s", describe(ddl.ts), ddl.query)
+            log.info("DDL at %s was run before: %s", describe(ddl.ts), short_statement(ddl.query))
             return
         begun = self._again and self._ddls == attempt.ddls and books.begun(ddl.table_id, ddl.ts)
         self._background.settle(ddl.tables, self._stop)
@@ -129,7 +130,7 @@ class MysqlDriverSink(ByDispatchers):
         running = self._background.start(ddl, begun=begun)
         running.over.wait(self._options.async_ddl_timeout / 1000)
         if not running.over.is_set():
-            log.info("DDL at %s goes on while rows are written: %s", describe(ddl.ts), ddl.query)
+            log.info("DDL at %s goes on while rows are written: %s", describe(ddl.ts), short_statement(ddl.query))
         self._look_at_background(books)
 
     def _look_at_background(self, books: Books) -> None:

@@ -20,6 +20,7 @@ from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.window import Window
 from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 DONE_BEFORE = frozenset({1007, 1008, 1049, 1050, 1051, 1054, 1060, 1061, 1091, 1146})
 """What a database answers to a DDL that was run before."""
@@ -128,7 +129,7 @@ class Database:
             except ServerFault as fault:
                 if fault.code not in DONE_BEFORE:
                     raise
-                _log.warning("DDL at %s: %s: it is taken as done: %s", describe(commit_ts), fault, query)
+                _log.warning("DDL at %s: %s: it is taken as done: %s", describe(commit_ts), fault, short_statement(query))
             connection.run("SET SESSION autocommit = 0")
 
         self.retrying(f"DDL at {describe(commit_ts)}{hint}", run)
@@ -173,6 +174,6 @@ def _execute(connection: Connection, query: str) -> None:
         other, told = dialect.rewritten(query, connection.server)
         if fault.code not in NOT_UNDERSTOOD or not told:
             raise
-        _log.warning("a DDL is rewritten, %s: %s", ", ".join(told), query)
+        _log.warning("a DDL is rewritten, %s: %s", ", ".join(told), short_statement(query))
         if other:
             connection.run(other)

@@ -13,6 +13,7 @@ from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
 from tidemill.sinks.mysql.session import SQL_MODE, UNKNOWN_VARIABLE
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ def execute(connection: Connection, ddl: Ddl, *, begun: bool) -> None:
     """Run a DDL. `begun`: it may have been run before, and then an error that says so is none. Raises SinkError, SinkUnavailable."""
     query, changes = dialect.rewritten(ddl.query, connection.server)
     for change in changes:
-        log.warning("DDL at %s is rewritten: %s: %s", describe(ddl.ts), change, ddl.query)
+        log.warning("DDL at %s is rewritten: %s: %s", describe(ddl.ts), change, short_statement(ddl.query))
     if not query:
         return
     try:
@@ -36,7 +37,7 @@ def execute(connection: Connection, ddl: Ddl, *, begun: bool) -> None:
         connection.commit()
     except ServerFault as fault:
         if is_already_so(fault.code, query) or (begun and fault.code in RAN_BEFORE):
-            log.warning("DDL at %s: %s: it is taken as done: %s", describe(ddl.ts), fault, query)
+            log.warning("DDL at %s: %s: it is taken as done: %s", describe(ddl.ts), fault, short_statement(query))
         else:
             raise _refused(fault, connection.where, ddl, query) from fault
     finally:
@@ -49,7 +50,7 @@ def _refused(fault: ServerFault, where: str, ddl: Ddl, query: str) -> SinkError:
     if found.retryable:
         return found
     return SinkError(
-        f"{where} refuses a DDL: error {fault.code}: {fault.text}: {redact(query)}",
+        f"{where} refuses a DDL: error {fault.code}: {fault.text}: {redact(short_statement(query))}",
         hint=(
             "Run by hand what stands for it, leave it out with an event filter (ignore-sql), then `tidemill changefeed resume`. "
             + f"Its ts is {ddl.ts}."

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tidemill.budget import current
 from tidemill.errors import ConfigError
 from tidemill.rules.patterns import GoRegex, go_literal
 from tidemill.visible import cut
@@ -54,6 +55,7 @@ class TableFilter:
         return found
 
     def _look(self, schema: str, table: str) -> bool:
+        current().spend("matches", len(self._rules))
         for rule in self._rules:
             if rule.schema.found_in(schema) and rule.table.found_in(table):
                 return rule.positive

@@ -67,7 +67,7 @@ def create_app(
         cluster.routes(service, guard),
         unsafe.routes(service, guard),
         version1.routes(service, guard),
-        page.routes(service, watch or Watch(service, tokens=tokens is not None), guard.reads),
+        page.routes(service, watch or Watch(service, tokens=tokens is not None), guard),
     )
     for router in routers:
         app.include_router(router)

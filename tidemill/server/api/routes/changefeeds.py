@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from tidemill.budget import REQUEST, Budget
+from tidemill.config.file import check_config
 from tidemill.config.replica_config import from_json
 from tidemill.config.toml_text import toml_text
 from tidemill.errors import ConfigError
@@ -58,7 +61,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
             checked_id(body.changefeed_id)
         if not body.sink_uri:
             raise InvalidSinkUri("sink uri invalid: sink_uri is empty, cannot create a changefeed without sink_uri")
-        config = config_of(body.replica_config)
+        config = await config_of(body.replica_config)
         created = await service.create(
             NewChangefeed(
                 sink_uri=body.sink_uri,
@@ -93,7 +96,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
         change = ChangefeedUpdate(
             sink_uri=body.sink_uri or None,
             target_ts=body.target_ts or None,
-            replica_config=config_of(body.replica_config) if body.replica_config is not None else None,
+            replica_config=await config_of(body.replica_config) if body.replica_config is not None else None,
             schema_registry=body.schema_registry or None,
             upstream=upstream_of(body),
         )
@@ -146,10 +149,14 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
     return router
 
 
-def config_of(found: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the tables and keys of a TOML file for a replica_config. Raises InvalidReplicaConfig."""
+async def config_of(found: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the tables and keys of a TOML file for a replica_config. Raises InvalidReplicaConfig, also for rules that cost more than a
+    request may."""
     try:
-        return from_json(found or {})
+        config = from_json(found or {})
+        with Budget(REQUEST).in_force():
+            await asyncio.to_thread(check_config, config)
+        return config
     except ConfigError as error:
         raise InvalidReplicaConfig(f"invalid replica config, {failure_of(error).message}") from None
 

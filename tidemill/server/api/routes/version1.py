@@ -7,11 +7,11 @@ from fastapi.responses import Response
 
 from tidemill.server.api import answers
 from tidemill.server.api import bodies as b
-from tidemill.server.api.requests import GuardCall, Json, answer, body_of, documented, shortened, takes
+from tidemill.server.api.requests import Guard, Json, answer, body_of, documented, shortened, takes
 from tidemill.server.service import ChangefeedService
 
 
-def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
+def routes(service: ChangefeedService, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v1", tags=["version 1"])
     changing = [Depends(guard)]

@@ -178,7 +178,7 @@ def test_each_change_has_a_line_that_says_who_what_and_from_where(tmp_path: Path
     path.write_text("eve 0123456789abcdef-read read\nops 0123456789abcdef-admin admin\n")
     path.chmod(0o600)
     api = Api(FakeService(), Tokens(path))
-    secret = "kafka://h:9092/t?protocol=canal-json&sasl-password=geheim"
+    secret = "kafka://h:9092/t?protocol=canal-json&sasl-user=u&sasl-password=geheim"
     headers = {"authorization": "Bearer 0123456789abcdef-admin"}
     caplog.set_level("INFO", "tidemill.audit")
     logging.getLogger("tidemill").setLevel("ERROR")

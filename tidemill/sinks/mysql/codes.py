@@ -124,6 +124,7 @@ HINTS: dict[int, str] = {
     1049: "The database is not there. Create it, then `tidemill changefeed resume`.",
     1054: "The table downstream lacks a column that it has upstream: run the DDL that adds it, then `tidemill changefeed resume`.",
     1142: "The user lacks a right; see docs/sinks/mysql.md.",
+    2059: "Set ssl-ca in the URI if the server needs the password itself (PAM, LDAP). If it does not, somebody else answers there.",
     1146: "The table is not there. Make it as it is upstream, then `tidemill changefeed resume`. Or let Tidemill do it: a run with "
     "--snapshot and --create-tables; a changefeed of a server with create-tables = true and `tidemill resync` of each table.",
     1153: "Raise max_allowed_packet of the server above the size of the largest row.",

@@ -29,10 +29,8 @@ class Greedy:
         client, _ = self._listening.accept()
         with client:
             greeting = b"\x0a8.0.11-TiDB-v8.1.0\0" + struct.pack("<I", 7) + b"A" * 8 + b"\0" + struct.pack("<H", CAPABILITIES & 0xFFFF)
-            greeting += (
-                b"\x2d" + struct.pack("<HH", 2, CAPABILITIES >> 16) + bytes([21]) + bytes(10)
+            greeting += b"\x2d" + struct.pack("<HH", 2, CAPABILITIES >> 16) + bytes([21]) + bytes(10)
             greeting += b"B" * 12 + b"\0mysql_native_password\0"
-            )
             client.sendall(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
             self.heard += client.recv(65536)
             switch = b"\xfe" + self._plugin + b"\0Password: \0"

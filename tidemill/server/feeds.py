@@ -22,7 +22,7 @@ from tidemill.changelog.log_format import FENCES, SERVER, feed_name
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.config.file import ChangefeedConfig
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.errors import FeedBroken, redact
+from tidemill.errors import FeedBroken, TidemillError, redact
 from tidemill.redaction import HIDDEN
 from tidemill.server.host.messages import Figures
 from tidemill.server.life import RESTS, Life, Trouble
@@ -189,8 +189,12 @@ class FeedFiles:
         name = settings.changefeed
         self._fence(name, forget=True)  # a host that was cut off may have left a checkpoint
         self._records.put(name, Record(asdict(settings), State.NORMAL))
-        self._prepare(settings)
-        return self.made(settings)
+        try:
+            self._prepare(settings)
+            return self.made(settings)
+        except TidemillError:  # who asked for it is told that it is not there: it must not come with the next start
+            self._records.drop(name)
+            raise
 
     def save(self, feed: Feed, settings: FeedSettings) -> None:
         """Change its settings. Durable when this returns. Raises NotOwner, LogUnavailable."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tidemill.changelog.storage import durable
+from tidemill.server.permitted import Permitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class ServerOptions:
     """Seconds after which another server leads if this one is not heard of."""
     standby: bool = True
     """While another server leads, the processes are loaded already."""
+    permitted: Permitted = field(default_factory=Permitted)
+    """What sink URIs that come by the API may name."""
     etcd: tuple[str, ...] = ()
     """Addresses of an etcd that keeps the lease; empty: the log's storage keeps it."""
 

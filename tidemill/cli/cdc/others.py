@@ -16,6 +16,7 @@ from tidemill.cli.cdc.commands import said_as_ticdc, verb, with_flags
 from tidemill.cli.cdc.connection import Connection
 from tidemill.cli.cdc.output import print_json, read_yes
 from tidemill.cli.cdc.wanted import upstream
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import made
 
 RESOLVE_BEFORE_MS = 60_000
@@ -59,10 +60,10 @@ def _query_tso() -> None:
     def call(connection: Connection, given: object) -> None:
         with said_as_ticdc():
             if connection.pd:
-                typer.echo(asyncio.run(_tso_of_pd(connection.pd, connection)))
+                echo(asyncio.run(_tso_of_pd(connection.pd, connection)))
                 return
             with connection.client() as client:
-                typer.echo(timestamps.compose(*client.tso()))
+                echo(timestamps.compose(*client.tso()))
 
     tso.command("query")(with_flags(query, call))
 
@@ -87,8 +88,8 @@ def show_metadata(client: Client) -> None:
     """Print what the server keeps."""
     found = client.send("GET", "/api/v2/unsafe/metadata")
     for one in found:
-        typer.echo(f"Key: {one.get('key', '')}, Value: {one.get('value', '')}")
-    typer.echo(f"Show {len(found)} KVs")
+        echo(f"Key: {one.get('key', '')}, Value: {one.get('value', '')}")
+    echo(f"Show {len(found)} KVs")
 
 
 @verb(unsafe, "resolve-lock")
@@ -123,7 +124,7 @@ def delete_service_gc_safepoint(
     _confirm(no_confirm)
     cluster = upstream(upstream_pd, upstream_ca, upstream_cert, upstream_key)
     client.send("DELETE", "/api/v2/unsafe/service_gc_safepoint", cluster, keyspace=keyspace)
-    typer.echo("CDC service GC safepoint truncated in PD!")
+    echo("CDC service GC safepoint truncated in PD!")
 
 
 @verb(unsafe, "reset")
@@ -139,13 +140,13 @@ def reset(
     for one in client.changefeeds("all"):
         client.remove(one["id"])
     client.send("DELETE", "/api/v2/unsafe/service_gc_safepoint", {})
-    typer.echo("reset and all metadata truncated in PD!")
+    echo("reset and all metadata truncated in PD!")
 
 
 def _confirm(no_confirm: bool) -> None:
     if no_confirm:
         return
-    typer.echo("Confirm that you know what this command will do and use it at your own risk [Y/N]")
+    echo("Confirm that you know what this command will do and use it at your own risk [Y/N]")
     if not read_yes():
-        typer.echo("Error: abort meta command", err=True)
+        echo("Error: abort meta command", err=True)
         raise typer.Exit(1)

@@ -28,6 +28,15 @@ STEPS, STEPS_A_TOKEN = 2000, 40
 _NUMBERS = {Kind.INT: print_integer, Kind.DECIMAL: print_decimal, Kind.FLOAT: print_float}
 
 
+_DIGITS = 40
+"""More than a number has that anything is printed of. Python itself reads 4,300."""
+
+
+def whole_number(text: str) -> int:
+    """Return the value of decimal digits. Of too many: a number that is out of every range."""
+    return int(text) if len(text) <= _DIGITS or len(text := text.lstrip("0")) <= _DIGITS else 10**_DIGITS
+
+
 class Cursor:
     """A position in a list of tokens. Every parsing method consumes what it recognises and returns the text TiDB prints for it.
 
@@ -279,8 +288,7 @@ class Cursor:
     def unsigned(self) -> int:
         """Parse a number of 64 bits."""
         token = self.expect_kind(Kind.INT)
-        value = int(token.text)
-        if value >= 2**64:
+        if (value := whole_number(token.text)) >= 2**64:
             raise DdlSyntaxError("a number out of range", token.position)
         return value
 

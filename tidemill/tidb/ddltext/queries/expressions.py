@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from tidemill.tidb.ddltext.cursor import whole_number
 from tidemill.tidb.ddltext.queries.functions import Functions
 from tidemill.tidb.ddltext.queries.literals import quote_name, quote_text
 from tidemill.tidb.sql.keywords import RESERVED, UNRESERVED, WINDOW_FUNCTIONS, words
@@ -249,7 +250,7 @@ class Expressions(Functions):
         if token.kind is Kind.WORD and (special := self.accept_special_form()):
             return Expression(special)
         if text := self.accept_literal():
-            if token.kind is Kind.INT and int(token.text) < 2**63:
+            if token.kind is Kind.INT and whole_number(token.text) < 2**63:
                 return Expression(text, Shape.INTEGER)
             return Expression(text, Shape.VALUE)
         if token.kind is Kind.USER_VARIABLE:

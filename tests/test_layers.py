@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[1]
 
 # From the ground up. A room uses those of lower layers, and of its own layer only itself. (room, whether it may do IO)
 LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
-    (("redaction", False),),
+    (("redaction", False), ("visible", False)),
     (("errors", False),),
-    (("tso", False), ("extras", False), ("logs", True)),
+    (("tso", False), ("extras", False), ("logs", True), ("budget", False)),
     (("events", False), ("records", False), ("statefile", False)),
     (("wire", False), ("tidb", False)),
     (("protocols", False),),

@@ -6,6 +6,7 @@ import re
 import string
 from urllib.parse import quote
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -100,3 +101,34 @@ def test_a_row_that_is_to_be_left_out_is_shown() -> None:
     assert redact("expected DATABASE.TABLE:KEY@COMMIT_TS with KEY in hex") == "expected DATABASE.TABLE:KEY@COMMIT_TS with KEY in hex"
     assert redact("user:secret@470616483922444289.example.org") == "user:xxxxx@470616483922444289.example.org"
     assert redact("user:secret@10.0.0.1") == "user:xxxxx@10.0.0.1"
+
+
+MEGABYTE = 1 << 20
+"""In quadratic time, a text of so many characters takes an hour or more: the test's timeout then ends it."""
+
+
+@pytest.mark.parametrize(
+    ("before", "unit", "after"),
+    [
+        ("n", "%20", ""),
+        ("n", "%2520", ""),
+        ("n", "%20+ ", ""),
+        ("n", "%20n", ""),
+        ("%", "25", "41=x"),
+        ("%", "2525", "password=QQQQ"),
+        ("%41 ", "a", ""),
+        ("//a@b ", "%3A%2F%2F", ""),
+        ("", "=%2F%2F", "%40"),
+        ("", "//a:", "@"),
+        ("", "password=", ""),
+        ("", "?key=%25", ""),
+    ],
+)
+def test_time_is_linear_in_the_text(before: str, unit: str, after: str) -> None:
+    redact(before + unit * (MEGABYTE // len(unit)) + after)
+
+
+def test_encoded_blanks_stand_between_a_name_and_its_sign() -> None:
+    for blanks in ("%20", "%20" * 40, "+%2520 ", "%252520"):
+        for name in ("password", "%20password", "x%20sasl-password", "%2520token"):
+            assert shows(redact(f"{name}{blanks}=QXZJ-KVWY")) == [], (name, blanks)

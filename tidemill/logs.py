@@ -12,11 +12,14 @@ from pathlib import Path
 from types import TracebackType
 
 from tidemill.errors import ConfigError, redact
+from tidemill.visible import printable
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "warning": logging.WARNING, "error": logging.ERROR}
 
 _NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 """Levels as TiDB's programs write them."""
+_LONGEST = 64 << 10
+"""Characters of what is logged at once, with its traceback. Of a longer text the middle is left out."""
 
 
 _thread = threading.local()
@@ -33,7 +36,11 @@ class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         record.level = _NAMES.get(record.levelname, record.levelname)
         record.thread_name = getattr(_thread, "shown", "")
-        return redact(super().format(record))
+        text = super().format(record)
+        if len(text) > _LONGEST:
+            half = _LONGEST // 2
+            text = f"{text[:half]} … {len(text) - 2 * half} characters are left out … {text[-half:]}"
+        return printable(redact(text))
 
 
 def setup(level: str = "info", file: str | Path | None = None, *, part: str = "") -> None:

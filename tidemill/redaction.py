@@ -39,13 +39,17 @@ _OPEN_KEYS = frozenset(
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATOR = re.compile(r"[-_.]+")
 _CODE = re.compile(r"(?:25)*[0-9A-Fa-f]{2}")
+_OFTEN = re.compile(r"%(?:25)+")
 
 _LETTER = "(?:25)*+(?:2[DdEe]|3[0-9]|[46][1-9A-Fa-f]|5[0-9AaFf]|7[0-9Aa])"
 """After a `%`: an encoded character of a name. A name begins neither within one nor after one."""
+_BLANK = "(?:25)*+20"
+"""After a `%`: an encoded blank. A name may begin in one only where its own characters follow: of `n%20%20%20` each `20` would otherwise
+be a name, and each would look for its sign behind all blanks that follow."""
 _NAME = re.compile(
-    rf"""(?<![\w.-])(?:(?<!%)|(?!{_LETTER}))(?P<name>(?:[\w.-]|%{_LETTER})++)
+    rf"""(?<![\w.-])(?:(?<!%)|(?!{_LETTER}|{_BLANK}(?![\w.-]|%{_LETTER})))(?P<name>(?:[\w.-]|%{_LETTER})++)
     (?P<close>\\{{0,7}}["'])?+
-    (?:(?:\s|\+|%(?:25)*+20)*+(?P<sign>=(?!=)|:(?!//))[ \t]*+|%(?P<depth>(?:25)*)3[Dd])
+    (?:(?:\s|\+|%{_BLANK})*+(?P<sign>=(?!=)|:(?!//))[ \t]*+|%(?P<depth>(?:25)*)3[Dd])
     (?:[bBrRuU]?(?P<open>\\{{0,7}}["']))?""",
     re.VERBOSE,
 )
@@ -57,7 +61,7 @@ _SCHEME = re.compile(r"(?i)(?:basic|bearer|digest|negotiate)\s+")
 _PATH = re.compile(r"(?i)/|\./|~/|%(?:25)*2F")
 
 _COLON, _SLASH, _AT = r"(?::|%(?:25)*3A)", r"(?:/|%(?:25)*2F)", r"(?:@|%(?:25)*40)"
-_CODED = re.compile(r"[^&\s]*%[^&\s]*")
+_PARAMETER = re.compile(r"[^&\s]+")
 _CODED_START = (
     rf"(?:(?:^|=|%(?:25)*3D){_SLASH}{_SLASH}|%(?:25)*3A{_SLASH}{_SLASH}|:%(?:25)*2F{_SLASH}|:/%(?:25)*2F"
     rf"|(?<==)(?=[^=%&\s]{{0,256}}%(?:25)*3A(?!{_SLASH})))"
@@ -82,7 +86,7 @@ def redact(text: str) -> str:
     """Return the text with passwords, tokens of addresses, and values of secret settings replaced by `xxxxx`."""
     text = _hide_values(text)
     if "%" in text:
-        text = _CODED.sub(lambda word: _hide_coded(word[0]), text)
+        text = _PARAMETER.sub(lambda word: _hide_coded(word[0]) if "%" in word[0] else word[0], text)
     text = "\n".join(_hide_passwords(line) if "//" in line else line for line in text.split("\n"))
     return re.sub(r"\S+", lambda word: _hide_without_scheme(word[0]), _TOKEN.sub(rf"\1{HIDDEN}", text)) if "@" in text else text
 
@@ -118,9 +122,7 @@ def _is_secret(text: str, found: re.Match[str]) -> bool:
 
 def _decoded(name: str) -> str:
     """Return a name without its encodings. What reads an address decodes them, so any letter may be encoded, once or more."""
-    while "%" in name and (plain := unquote(name)) != name:
-        name = plain
-    return name
+    return unquote(_OFTEN.sub("%", name))
 
 
 def _says_secret(name: str) -> bool:

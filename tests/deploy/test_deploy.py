@@ -94,6 +94,18 @@ def test_the_chart_uses_values_that_are_there() -> None:
     assert set(arguments) <= options_of(run.command)
 
 
+def test_what_is_deployed_is_closed_by_default() -> None:
+    """The unit's files are its user's alone. The chart's driver asks who connects, its status is the pod's, its root is read-only."""
+    unit = (DEPLOY / "systemd" / "tidemill@.service").read_text()
+    assert {"UMask=0077", "StateDirectoryMode=0700", "NoNewPrivileges=yes"} <= set(unit.splitlines())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert (values["metrics"]["open"], values["networkPolicy"]["enabled"]) == (False, True)
+    pod = (CHART / "templates" / "statefulset.yaml").read_text()
+    for wanted in ("spark.authenticate=true", "spark.network.crypto.enabled=true", "automountServiceAccountToken:", "statusIsOpen"):
+        assert wanted in pod
+    assert pod.count("readOnlyRootFilesystem: true") == pod.count("allowPrivilegeEscalation: false") == 2
+
+
 @pytest.mark.skipif(shutil.which("helm") is None, reason="there is no helm here")
 @pytest.mark.parametrize(
     "more",

@@ -253,3 +253,15 @@ def test_pieces_of_a_file_end_with_a_line(monkeypatch: pytest.MonkeyPatch, size:
     assert b"".join(pieces) == text
     assert all(piece.endswith(b"\n") for piece in pieces)
     assert b"".join(whole_lines(io.BytesIO(text + b"torn"))) == text + b"torn"
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("content", [b"root:x:0:0\n", b"[1]\n", b'{"topic": "of another"}', b"\x00"])
+def test_a_file_of_others_is_neither_cut_nor_written_to(uri: str, content: bytes, fresh: bool) -> None:
+    path = Path(parse_sink_uri(uri).path)
+    path.parent.mkdir()
+    path.write_bytes(content)
+    driver = open_driver_sink(uri, fresh=fresh)
+    with pytest.raises(SinkError, match="has not begun"):
+        driver.begin_batch(context(batch=1))
+    assert path.read_bytes() == content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.errors import TidemillError
+from tidemill.errors import ConfigError, TidemillError
 from tidemill.process import lifeline, standby
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import SUPERVISED
@@ -56,6 +57,9 @@ VERBS = {
 QUIET = {"GRPC_VERBOSITY": "NONE", "OPENBLAS_NUM_THREADS": "1"}
 """For the environment of this process and of those that it starts. What gRPC has to say comes as errors of ours. OpenBLAS, which comes with
 NumPy and is not used here, would start a thread a CPU: each takes 0.1 CPU s before it sleeps."""
+
+UMASK = "TIDEMILL_UMASK"
+"""Environment variable with the umask, where others than the user are to read what is written: 022, 027."""
 
 _ROOMS = {
     "changefeeds": "run server changefeed cli status top config replay redo",
@@ -139,6 +143,14 @@ def _load(app: typer.Typer, verb: str, text: str) -> None:
     app.command(verb, help=command.__doc__ or text, context_settings=getattr(module, "CONTEXT", None))(command)
 
 
+def _umask() -> int:
+    """Return which rights new files do not have: logs hold rows, states hold sink URIs. Raises ConfigError."""
+    text = os.environ.get(UMASK, "077")
+    if not re.fullmatch(r"0?[0-7]{3}", text):
+        raise ConfigError(f"{UMASK} = {text}: expected a umask such as 027")
+    return int(text, 8)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. A TidemillError ends with 1 and `Error CODE: message`, wrong usage with 2."""
     is_library = arguments is not None
@@ -146,6 +158,8 @@ def main(arguments: list[str] | None = None) -> None:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
+        if not is_library:
+            os.umask(_umask())
         if SUPERVISED in os.environ:
             verb = _asked_for(arguments)
             more = standby.arguments(lambda: _import(verb) if verb in _ROOM_OF else None)

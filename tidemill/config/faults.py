@@ -11,6 +11,8 @@ from typing import Any
 from tidemill.errors import ConfigError
 from tidemill.rules.names import did_you_mean
 
+MOST = 100
+"""Faults that are named."""
 _LISTS = {"matcher": ["db.table"], "columns": ["id", "name"], "rules": ["db.*"], "ignore-event": ["delete"]}
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -32,7 +34,8 @@ class Faults:
     """Collects ConfigErrors of steps that do not depend on each other."""
 
     def __init__(self) -> None:
-        self._found: list[ConfigError] = []
+        self._found: dict[str, ConfigError] = {}
+        self._left_out = 0
 
     @contextmanager
     def collected(self) -> Iterator[None]:
@@ -45,14 +48,19 @@ class Faults:
     def add(self, error: ConfigError) -> None:
         """Keep an error, unless the same one is kept already."""
         for one in faults_of(error):
-            if str(one) not in map(str, self._found):
-                self._found.append(one)
+            if len(self._found) < MOST:
+                self._found.setdefault(str(one), one)
+            else:
+                self._left_out += str(one) not in self._found
 
     def check(self) -> None:
         """Raise the kept error, or ManyFaults if there are several."""
-        if len(self._found) > 1:
-            raise ManyFaults(self._found)
-        for error in self._found:
+        found = list(self._found.values())
+        if self._left_out:
+            found.append(ConfigError(f"and {self._left_out} more"))
+        if len(found) > 1:
+            raise ManyFaults(found)
+        for error in found:
             raise error
 
 

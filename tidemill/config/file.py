@@ -6,7 +6,6 @@ warning. A key that would change what is delivered is refused.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +28,7 @@ from tidemill.config.sections import (
     text_of,
     value_at,
 )
+from tidemill.config.toml_text import parse_toml
 from tidemill.config.values import parse_stuck_duration
 from tidemill.errors import ConfigError
 from tidemill.protocols.all import spec_of
@@ -206,7 +206,7 @@ def given_in(stored: Mapping[str, Any]) -> Mapping[str, Any]:
 def parse_config(text: str, name: str = "configuration") -> ChangefeedConfig:
     """Check a changefeed's TOML text. Raises ConfigError that begins with `name`, ManyFaults if there are several."""
     try:
-        data = tomllib.loads(text)
+        data = parse_toml(text)
     except ValueError as error:  # also for a number of thousands of digits
         raise ConfigError(f"{name}: {error}") from None
     except RecursionError:

@@ -1,13 +1,24 @@
-"""Writes tables as TOML text, as `tomllib` reads it. Pure."""
+"""TOML as text: read with a bound, written as `tomllib` reads it. Pure."""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_TEXTS = re.compile(r'''(?s:"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3})|"(?:[^"\\\n]|\\.)*+"|\'[^\'\n]*+\'|\#[^\n]*+''')
+"""Strings and comments: dots within them are not those of a key."""
+_DEEP_KEY = re.compile(r"(?:\.[^.\n,=\[\]{}]*+){64}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text. Raises RecursionError, ValueError also for a key of 64 dots: they cost quadratic time."""
+    if _DEEP_KEY.search(_TEXTS.sub("", text)):
+        raise ValueError("a key is nested too deep")
+    return tomllib.loads(text)
 
 
 def toml_text(data: Mapping[str, Any]) -> str:

@@ -6,8 +6,7 @@ and a schema id, Canal's packet with its version and type.
 
 from __future__ import annotations
 
-import json
-
+from tidemill.budget import MESSAGE, Budget
 from tidemill.protocols.open.codes import VERSION
 
 _OPEN = VERSION.to_bytes(8, "big")
@@ -34,7 +33,7 @@ def _is_avro(data: bytes | None) -> bool:
 
 def _json_protocol(value: bytes) -> str | None:
     try:
-        members = json.loads(value)
+        members = Budget(MESSAGE).json(value)
     except (ValueError, RecursionError):
         return None
     if not isinstance(members, dict) or "isDdl" in members:

@@ -19,6 +19,7 @@ from tidemill.consumer.reading import Read, read_at
 from tidemill.consumer.targets import ConsumerTarget
 from tidemill.errors import FeedMismatch, SinkUnavailable, TidemillError, TopicError, TopicUnavailable
 from tidemill.protocols.open.events import DdlMessage
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -281,11 +282,11 @@ class Consumer:
     def _apply_ddl(self, ddl: DdlMessage) -> None:
         where = f"at {ddl.ts} in {ddl.schema}.{ddl.table or '*'}"
         if ddl.ts in self._options.skipped_ddls:
-            log.warning("left out, as asked for: the DDL %s: %s", where, ddl.query)
+            log.warning("left out, as asked for: the DDL %s: %s", where, short_statement(ddl.query))
             return
         self._target.ddl(ddl)
         self.counters.ddls += 1
-        log.info("DDL %s: %s", where, ddl.query)
+        log.info("DDL %s: %s", where, short_statement(ddl.query))
 
     def _reached(self, upto: int) -> bool:
         return self._options.stop_at_end or upto == self._options.target_ts

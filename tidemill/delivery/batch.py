@@ -40,6 +40,7 @@ from tidemill.protocols.common.messages import KeyValue
 from tidemill.sinks.base import BatchContext, DriverSink
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -374,7 +375,7 @@ class BatchDriver:
         if message is not None:
             topic, key, value, partitions = message
             self.sink.ddl(topic, key, value, partitions)
-            log.info("DDL at %s: %s", describe(event.ts), event.query)
+            log.info("DDL at %s: %s", describe(event.ts), short_statement(event.query))
 
     def _send_resolved(self, ts: int) -> None:
         message = self.events.resolved(ts)

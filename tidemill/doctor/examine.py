@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.config.uri import SinkUri
 from tidemill.doctor.findings import Finding, bad
-from tidemill.doctor.host import host
+from tidemill.doctor.host import host, spark_ports
 from tidemill.doctor.place import place, room
 from tidemill.doctor.upstream import upstream
 
@@ -29,6 +29,8 @@ class Subjects:
     start_ts: str | None = None
     log: str | None = None
     sink: SinkUri | None = None
+    master: str | None = None
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
 
 def examine(subjects: Subjects, limit_s: float = LIMIT_S) -> Iterator[Finding]:
@@ -42,6 +44,7 @@ def examine(subjects: Subjects, limit_s: float = LIMIT_S) -> Iterator[Finding]:
 
 def _looks(subjects: Subjects) -> Iterator[tuple[str, Callable[[], Iterable[Finding]]]]:
     yield "machine", host
+    yield "spark ports", lambda: [spark_ports(subjects.master, subjects.spark_conf)]
     yield "data-dir", lambda: [room("disk of --data-dir", subjects.data_dir)]
     if (pd := subjects.pd) is not None:
         yield "pd", lambda: asyncio.run(upstream(pd, subjects.security, subjects.start_ts))

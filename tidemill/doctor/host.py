@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from tidemill.doctor.findings import Finding, bad, doubtful, good, of_error
+from tidemill.errors import ConfigError
 
 PYTHONS = ((3, 11), (3, 13))
 FILES = 4096
@@ -54,6 +55,19 @@ def _spark() -> Finding:
     if wanted and found != wanted:
         return doubtful("spark", f"PySpark {found}, but {wanted} is the version that was tried", f"pip install pyspark=={wanted}")
     return good("spark", f"PySpark {found}")
+
+
+def spark_ports(master: str | None, user: Mapping[str, str]) -> Finding:
+    """Look whether the ports of a session ask who connects."""
+    from tidemill.spark.settings import NOT_AUTHENTICATED, is_authenticated
+
+    try:
+        if is_authenticated(master, user):
+            return good("spark ports", "they ask who connects (spark.authenticate)")
+    except ConfigError as error:
+        return of_error("spark ports", error)
+    what, _, remedy = NOT_AUTHENTICATED.partition(". ")
+    return doubtful("spark ports", what, f"{remedy}.")
 
 
 def _files() -> Finding:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from urllib.parse import parse_qsl
 
 from tidemill.errors import cannot_listen
+from tidemill.metrics.hosts import HINT, is_own, own_hosts
 from tidemill.metrics.pages import Page
 
 HEAD_LIMIT = 16384
@@ -27,6 +28,7 @@ class PageServer:
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = dict(pages)
+        self._hosts = own_hosts()
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, None] = {}  # in the order in which they came
         self.address = ""
@@ -60,7 +62,7 @@ class PageServer:
         try:
             async with asyncio.timeout(TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head.split(b"\r\n", 1)[0].decode("latin-1")))
+                writer.write(self._answer(*_parts(head.decode("latin-1"))))
                 writer.close()  # when all is sent
                 await writer.wait_closed()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as e:
@@ -69,16 +71,25 @@ class PageServer:
             writer.transport.abort()  # a client that does not read would keep the rest of its answer here forever
             self._open.pop(writer, None)
 
-    def _answer(self, request_line: str) -> bytes:
+    def _answer(self, request_line: str, host: str) -> bytes:
         method, _, rest = request_line.partition(" ")
         path, _, query = rest.split(" ")[0].partition("?")
         page = self._pages.get(path)
+        if not is_own(host, self._hosts):
+            return _response("403 Forbidden", "text/plain", f"the Host header has no name of this machine. {HINT}\n".encode())
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "text/plain", b"only GET\n")
         if page is None:
             return _response("404 Not Found", "text/plain", ("pages: " + " ".join(sorted(self._pages)) + "\n").encode())
         answer = _response("200 OK", page.content_type, page.content(_parameters(query)), page.headers)
         return answer if method == "GET" else answer[: answer.index(b"\r\n\r\n") + 4]
+
+
+def _parts(head: str) -> tuple[str, str]:
+    """Return the request line and the Host header (empty: there is none)."""
+    first, _, rest = head.partition("\r\n")
+    hosts = [line.partition(":")[2].strip() for line in rest.split("\r\n") if line[:5].lower() == "host:"]
+    return first, hosts[0] if len(hosts) == 1 else ",".join(hosts)
 
 
 def _parameters(query: str) -> dict[str, str]:

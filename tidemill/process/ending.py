@@ -9,13 +9,14 @@ from typing import NoReturn
 from tidemill import logs
 from tidemill.errors import SystemFailed, TidemillError, exit_code, redact
 from tidemill.process.lifeline import SUPERVISED
+from tidemill.visible import printable
 
 
 def fail(error: TidemillError) -> NoReturn:
     """Print an error, without secrets, and exit with 1 (or with the code that a supervisor expects)."""
     text = f"Error {error.code}: {redact(str(error))}"
     logs.note_in_file(text)
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
     sys.exit(exit_code(error, supervised=SUPERVISED in os.environ))
 
 

@@ -24,6 +24,7 @@ from tidemill.registry.compare import Fault, faults
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.history import TableVersion
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class Registrar:
             "the DDL at %s, %s, makes a schema that the registry will refuse for subject %s%s: %s%s. The changefeed fails at the first row "
             "past it, unless the subject's compatibility is set to NONE before",
             describe(event.ts),
-            event.query,
+            short_statement(event.query),
             name,
             f" (compatibility {level})" if level else "",
             "; ".join(map(str, found)) or "no column is known",

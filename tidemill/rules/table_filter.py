@@ -13,8 +13,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tidemill.budget import current
 from tidemill.errors import ConfigError
 from tidemill.rules.patterns import GoRegex, go_literal
+from tidemill.visible import cut
 
 _PLAIN = re.compile(r"[0-9A-Za-z$_\u0080-\U0010ffff]")
 _CLASS = re.compile(r"\[(!?)((?:\\[^0-9A-Za-z]|[^\\\]])+)\]")
@@ -53,6 +55,7 @@ class TableFilter:
         return found
 
     def _look(self, schema: str, table: str) -> bool:
+        current().spend("matches", len(self._rules))
         for rule in self._rules:
             if rule.schema.found_in(schema) and rule.table.found_in(table):
                 return rule.positive
@@ -129,7 +132,7 @@ class _Parser:
         return positive
 
     def _error(self, what: str) -> ConfigError:
-        return ConfigError(f"{self._where} {self._text!r}: column {self._at + 1}: {what}")
+        return ConfigError(f"{self._where} {cut(self._text)!r}: column {self._at + 1}: {what}")
 
     def _pattern(self) -> GoRegex:
         first = self._text[self._at : self._at + 1]

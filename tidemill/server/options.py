@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tidemill import statefile
 from tidemill.changelog.storage import durable
 from tidemill.errors import ConfigError, FeedBroken
+from tidemill.server.permitted import Permitted
 
 TICDC_VERSION = "v8.5.7"
 """The version of TiCDC that a server answers unless --ticdc-version names another: the newest release whose API, keys and parameters
@@ -37,6 +38,8 @@ class ServerOptions:
     """Seconds after which another server leads if this one is not heard of."""
     standby: bool = True
     """While another server leads, the processes are loaded already."""
+    permitted: Permitted = field(default_factory=Permitted)
+    """What sink URIs that come by the API may name."""
     etcd: tuple[str, ...] = ()
     """Addresses of an etcd that keeps the lease; empty: the log's storage keeps it."""
     ticdc_version: str = TICDC_VERSION

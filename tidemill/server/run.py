@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -125,11 +126,11 @@ async def serve(
         manager.elects(elector)
         watch = _watch(manager, options, tokens, log_file)
         stack.callback(watch.close)
-        app = create_app(manager, tokens=tokens, zone=parse_zone(options.zone), watch=watch)
+        app = create_app(manager, tokens=tokens, zone=parse_zone(options.zone), watch=watch, address=options.address)
         role = Role(manager, elector, "https" if certificates.cert is not None else "http")
         forwarding = Forwarding(app, role, lambda: client_of(certificates.ca, certificates.cert, certificates.key))
         stack.push_async_callback(forwarding.close)
-        listener = Listener(traced(forwarding), certificates)
+        listener = Listener(traced(forwarding), replace(certificates, asks=tokens is not None and tokens.names_certificates))
         electing = asyncio.create_task(elector.run())
         stack.push_async_callback(_ended, electing)
         await listener.start(addr)

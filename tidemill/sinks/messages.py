@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tidemill.config.uri import SinkUri
+from tidemill.errors import SinkError
 from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join
 
 _PIECE = 1 << 20
+_BEGINNING = b'{"topic":"'
+"""Of each line, see `line_prefix`."""
 
 
 def _parts_root(uri: SinkUri) -> Path:
@@ -107,12 +110,25 @@ class MessagesDriverSink(ByDispatchers):
             ctx.check_fence(now=True)  # the end of the file is this driver's to cut
             with file_errors("opening the messages file", self._path):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
+                check_is_ours(self._path)
                 file = FileIO(self._path, "a")
                 if self._fresh:
                     file.truncate(0)
                 _cut_torn_line(self._path)
             self._file, self._fresh = file, False
         return self._file
+
+
+def check_is_ours(path: Path) -> None:
+    """Raise SinkError for a file with something else than messages: it would be cut, and written to. Raises OSError."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        head = file.read(len(_BEGINNING))
+    if not _BEGINNING.startswith(head):
+        raise SinkError(
+            f"messages://{path} is a file that Tidemill has not begun", hint="Name a new file, or remove this one if nobody needs it."
+        )
 
 
 def whole_lines(file: BinaryIO) -> Iterator[bytes]:

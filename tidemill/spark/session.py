@@ -118,6 +118,8 @@ def start_context(
     here = host or host_for(master)
     places = {"spark.driver.host": here, "spark.driver.bindAddress": here}
     conf.setAll([*settings.settings(master, extra, user=user, preferred={**places, **(defaults or {})}).items()])
+    if not settings.is_authenticated(master, user):
+        log.warning("Spark at %s: %s", redact(master or "local"), settings.NOT_AUTHENTICATED)
     java = find_java()
     environment = {"JAVA_HOME": str(java), "PYSPARK_DRIVER_PYTHON": sys.executable, **SAFE_PATH, **with_archive(java, os.environ)}
     environment[LAUNCHER] = os.environ.get(LAUNCHER, LAUNCHER_OPTIONS)

@@ -44,6 +44,16 @@ LOCAL_FRAMES = {"spark.python.unix.domain.socket.enabled": "true"}
 bytes at most, and a container of an executor may have a longer folder for it."""
 LONGEST_FOLDER = 50
 
+AUTHENTICATED = "spark.authenticate"
+"""Without it the ports of the driver and of executors take Java objects, and blocks, from whoever connects: a local master's too."""
+NOT_AUTHENTICATED = (
+    "spark.authenticate is off: whoever reaches the ports of driver and executors can run code there. Set spark.authenticate=true and "
+    "spark.network.crypto.enabled=true; a standalone cluster also needs spark.authenticate.secret, the same for its master and workers"
+)
+ENCRYPTED = "spark.network.crypto.enabled"
+SECRETS_MADE_BY_SPARK = ("k8s", "yarn")
+"""Cluster managers for which Spark makes a secret for each application and hands it to its executors."""
+
 NEEDED = {
     "spark.task.maxFailures": "1",
     "spark.speculation": "false",
@@ -125,9 +135,26 @@ def settings(
         found = of_user.get(name, of_file.get(name, value))
         if found != value:
             raise ConfigError(f"{name} = {found} of {place} cannot be: {_WHY[name]}", hint=f"Leave it out, or set it to {value}.")
-    own = {**DEFAULTS, **_memory(master, {**of_file, **of_user}), **(preferred or {})}
+    own = {**DEFAULTS, **of_network(master), **_memory(master, {**of_file, **of_user}), **(preferred or {})}
     kept = {name: value for name, value in own.items() if name not in of_file}
     return {**kept, **of_user, **needed, **(ours or {})}
+
+
+def of_network(master: str | None) -> dict[str, str]:
+    """Settings of the ports of driver and executors, which the user may change. A standalone master and its workers have to be given one
+    secret (spark.authenticate.secret), so there it is the user's to set."""
+    if is_in_process(master):
+        return {AUTHENTICATED: "true"}
+    if (master or "").partition(":")[0] in SECRETS_MADE_BY_SPARK:
+        return {AUTHENTICATED: "true", ENCRYPTED: "true"}
+    return {}
+
+
+def is_authenticated(master: str | None, user: Mapping[str, str] | None = None, file: Path | None = None) -> bool:
+    """Return whether the ports of a session with these settings ask who connects. Raises ConfigError."""
+    path = file or defaults_file()
+    of_file = parsed(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {**of_file, **settings(master, user=user, file=file)}.get(AUTHENTICATED, "false").lower() == "true"
 
 
 def _memory(master: str | None, user: Mapping[str, str]) -> dict[str, str]:

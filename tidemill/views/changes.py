@@ -26,6 +26,7 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import describe
 from tidemill.views.plan import Column, Table
 from tidemill.views.refusal import ViewStopped, refuse
+from tidemill.visible import short_statement
 
 CHANGE = "_change_type"
 _KEY_FORMS = {Form.INTEGER, Form.UNSIGNED, Form.DECIMAL, Form.BYTES, Form.ENUM}
@@ -143,7 +144,7 @@ class Catalog:
                 return f"{table} had other columns after {describe(begin.ts)}, where the view would begin: {difference}"
         for event in _events(planner, table, begin.ts, self.resolved_ts):
             if event.type in _ENDS:
-                return f"{table}: {_ENDS[Action(event.type)]} by a DDL at {describe(event.ts)}: {event.query}"
+                return f"{table}: {_ENDS[Action(event.type)]} by a DDL at {describe(event.ts)}: {short_statement(event.query)}"
         return ""
 
 
@@ -184,7 +185,7 @@ class TableChanges:
             why = changed.message.rpartition(": ")[2]
         if why is not None:
             raise ViewStopped(
-                f"{self.table}: {why} since the DDL at {describe(event.ts)}: {event.query}",
+                f"{self.table}: {why} since the DDL at {describe(event.ts)}: {short_statement(event.query)}",
                 hint="The view stays as it was just before. Drop it and create it again, over the table as it is now.",
             )
 

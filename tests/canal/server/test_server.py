@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ from tests.support.canal.store import GrowingStore, texts, transactions
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tidemill.canal.scramble import stored
 from tidemill.canal.server.connection import Connection
+from tidemill.canal.server.server import KEPT_FILES
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.errors import ConfigError, LogLocked
 from tidemill.protocols.canal.packets import Ack, ClientAuth, Get, frame, write_packet
@@ -303,3 +305,36 @@ def test_records_are_what_retention_reads(store: GrowingStore, served: ServerThr
     served.stop()
     found = json.loads(store.storage.read("clients/d/-5.json") or b"")
     assert found["commit_ts"] == 20
+
+
+def test_who_does_not_log_in_gives_way(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that have logged in are served whatever else connects, and no descriptor is used up."""
+    monkeypatch.setattr("tidemill.canal.server.server.raise_limit", lambda: KEPT_FILES + 4)
+    with ServerThread(store.storage) as server, PlainClient(server.address) as client:
+        silent = [socket.create_connection(address_of(server.address), timeout=30) for _ in range(20)]
+        for one in silent[:10]:
+            with suppress(ConnectionError):
+                while one.recv(4096):  # the greeting, then the end
+                    pass
+        store.add(transactions(20), 20)
+        assert client.get() == (1, texts(20))
+        for one in silent:
+            one.close()
+        with PlainClient(server.address) as another:
+            assert another.get() == (1, texts(20)) or another.get()
+
+
+def test_a_login_has_a_time_however_often_something_comes(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.canal.server.connection.LOGIN_S", 0.2)
+    with ServerThread(store.storage) as server, PlainClient(server.address) as client:
+        with socket.create_connection(address_of(server.address), timeout=30) as silent, suppress(ConnectionError):
+            silent.sendall(b"\0")
+            while silent.recv(4096):
+                pass
+        store.add(transactions(20), 20)
+        assert client.get() == (1, texts(20))
+
+
+def address_of(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.golden import ticdc
 from tests.support.golden.open_options import CONFIGS, encode, golden, message
 from tests.support.rows.mutation import mutated
+from tidemill.budget import Budget, Limits
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.common.compression import Compression, compressor, expand, kind_of
 from tidemill.protocols.open import DdlMessage, OpenMessageError, ResolvedMessage, RowEvent, control_messages, decode
@@ -151,7 +152,7 @@ def test_a_small_message_cannot_take_much_memory(kind: Compression) -> None:
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     with pytest.raises(OpenMessageError, match="limit"):
-        decode(*framed(b'{"ts":1,"scm":"s","tbl":"t","t":1}', bomb), limit=1 << 20)
+        decode(*framed(b'{"ts":1,"scm":"s","tbl":"t","t":1}', bomb), budget=Budget(Limits(bytes_out=1 << 20)))
     assert tracemalloc.get_traced_memory()[1] < 40 << 20
     assert pa.total_allocated_bytes() - before < 40 << 20
     tracemalloc.stop()
@@ -166,7 +167,7 @@ def test_a_snappy_block_that_promises_too_much() -> None:
 def refusal(key: bytes, value: bytes) -> OpenMessageError | None:
     """The decoder's error, or None; no other one may come."""
     try:
-        decode(key, value, limit=1 << 20)
+        decode(key, value, budget=Budget(Limits(bytes_out=1 << 20)))
     except OpenMessageError as error:
         return error
     return None

@@ -143,7 +143,7 @@ def test_addresses_that_are_none(address: str) -> None:
         asyncio.run(start())
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /status HT", b"GET /status HTTP/1.1\r\nHost: a\r\n\r\nGET /sta"])
+@pytest.mark.parametrize("sent", [b"", b"GET /status HT", b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\nGET /sta"])
 def test_a_head_that_does_not_come_ends_the_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "HEAD_S", 0.2)
     with served(FakeService()) as address:
@@ -218,20 +218,20 @@ def test_a_connection_between_two_requests_makes_room(monkeypatch: pytest.Monkey
         clients = []
         for _ in range(6):
             clients.append(stack.enter_context(socket.create_connection((host, int(port)), timeout=40)))
-            clients[-1].sendall(b"GET /status HTTP/1.1\r\nHost: a\r\n\r\n")
+            clients[-1].sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert clients[-1].recv(65536).startswith(b"HTTP/1.1 200")
         assert all(ended(client) for client in clients[:3])
 
 
 @pytest.mark.parametrize("more", [b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding:\r\n chunked\r\n"], ids=["plain", "folded"])
 def test_a_request_that_has_two_lengths_hides_no_second_one(more: bytes) -> None:
-    hidden = b"GET /status HTTP/1.1\r\nHost: a\r\n\r\n"
+    hidden = b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n"
     length = f"Content-Length: {5 + len(hidden)}\r\n".encode()
     with served(FakeService()) as address:
         host, port = address.split(":")
         told = b""
         with socket.create_connection((host, int(port)), timeout=60) as client:
-            client.sendall(b"POST /api/v2/tso HTTP/1.1\r\nHost: a\r\n" + length + more + b"\r\n0\r\n\r\n" + hidden)
+            client.sendall(b"POST /api/v2/tso HTTP/1.1\r\nHost: localhost\r\n" + length + more + b"\r\n0\r\n\r\n" + hidden)
             while data := client.recv(4096):
                 told += data
     assert told.startswith(b"HTTP/1.1 400")
@@ -252,7 +252,7 @@ def test_a_body_without_end_ends_with_the_answer(monkeypatch: pytest.MonkeyPatch
     with served(FakeService()) as address:
         host, port = address.split(":")
         with socket.create_connection((host, int(port)), timeout=60) as client:
-            client.sendall(b"POST /api/v2/nothing HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+            client.sendall(b"POST /api/v2/nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
             assert client.recv(4096).startswith(b"HTTP/1.1 404")
             with pytest.raises(OSError, match=r"reset|pipe"):
                 send_on(client, chunk)
@@ -264,9 +264,9 @@ def test_a_body_without_end_ends_with_the_answer(monkeypatch: pytest.MonkeyPatch
     [
         b"\x16\x03\x01\x02\x00",
         b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /status HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 2_000_000,
-        b"GET /status HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        b"POST /api/v2/tso HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 2_000_000,
+        b"GET /status HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n",
+        b"POST /api/v2/tso HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"GET /status\r\n\r\n",
     ],
 )

@@ -28,6 +28,7 @@ from tidemill.tidb.schema.tracking.history import read_catalog
 from tidemill.tidb.schema.tracking.statements import written
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import describe, physical_ms
+from tidemill.visible import short_statement
 
 JOB_RETRY_S = 1.0
 """Seconds between two looks for a job: TiDB files it a moment after its binlog."""
@@ -149,7 +150,11 @@ class Schemas:
         job = DdlJob.parse(text)
         if not took_effect(job):
             _log.info(
-                "DDL job %d changed nothing (state %s, schema version %d) and is left out: %s", job.id, job.state, job.schema_version, query
+                "DDL job %d changed nothing (state %s, schema version %d) and is left out: %s",
+                job.id,
+                job.state,
+                job.schema_version,
+                short_statement(query),
             )
             return None
         return text
@@ -159,7 +164,7 @@ class Schemas:
         query = _query_of(binlog)
         before = self._catalog.tables.get(job.table_id)
         if self.has(job):
-            _log.info("DDL job %d was delivered before its binlog at %s: %s", job.id, describe(binlog.commit_ts), query)
+            _log.info("DDL job %d was delivered before its binlog at %s: %s", job.id, describe(binlog.commit_ts), short_statement(query))
             return None
         self.changes += 1
         text = database_text(query, job.schema_name, self._catalog)
@@ -171,7 +176,7 @@ class Schemas:
         if not is_delivered(job):
             return None
         schema, table = self._names(job, before)
-        _log.info("DDL job %d at %s, %d tables changed: %s", job.id, describe(binlog.commit_ts), len(changes), query)
+        _log.info("DDL job %d at %s, %d tables changed: %s", job.id, describe(binlog.commit_ts), len(changes), short_statement(query))
         special = special_indexes(before.info) if before is not None else ()
         moment = Moment(before.info if before is not None else None, job.table_info, physical_ms(job.start_ts or binlog.commit_ts), "")
         return replace(ddl_of(job, query, schema, table), for_database=text, special=special, now=moment.sql)

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tidemill.budget import FILTER, Budget, OverBudget
 from tidemill.canal.conversation.patterns import LONGEST, Pattern, PatternError, has_lookaround, is_closed, split_outside
 from tidemill.protocols.canal.codes import EventType
 
@@ -33,7 +34,10 @@ class NameFilter:
         self.text = text
         if len(text) > LONGEST:
             raise FilterError(f"a filter of {len(text)} characters: up to {LONGEST} are taken")
-        self._patterns = _patterns([part for part in split_outside(text, ",") if part])
+        try:
+            self._patterns = _patterns([part for part in split_outside(text, ",") if part], Budget(FILTER))
+        except OverBudget as error:
+            raise FilterError(f"the filter {text[:200]!r} is too large: {error.message}") from None
 
     def __bool__(self) -> bool:
         return bool(self._patterns)
@@ -44,22 +48,22 @@ class NameFilter:
         return not name or not self._patterns or any(pattern.matches(lower) for pattern in self._patterns)
 
 
-def _patterns(parts: list[str]) -> list[Pattern]:
+def _patterns(parts: list[str], budget: Budget) -> list[Pattern]:
     """The expressions; those without lookaround together as one, so that a name costs the same for a long list."""
     plain = [part for part in parts if not has_lookaround(part)]
     try:
-        found = [Pattern(part) for part in parts if has_lookaround(part)]
-        return [*found, *_together(plain)] if plain else found
+        found = [Pattern(part, budget) for part in parts if has_lookaround(part)]
+        return [*found, *_together(plain, budget)] if plain else found
     except PatternError as error:
         raise FilterError(f"the filter {error}") from None
 
 
-def _together(parts: list[str]) -> list[Pattern]:
+def _together(parts: list[str], budget: Budget) -> list[Pattern]:
     """One expression for all. A bracket that is open in one must not close in another: then each is compiled, to name it."""
     if all(map(is_closed, parts)):
         with suppress(PatternError):
-            return [Pattern("|".join(f"(?:{part})" for part in parts))]
-    return [Pattern(part) for part in parts]
+            return [Pattern("|".join(f"(?:{part})" for part in parts), budget)]
+    return [Pattern(part, budget) for part in parts]
 
 
 @lru_cache(maxsize=256)

@@ -94,6 +94,11 @@ class Conversation:
         return [_send(Handshake(self._seeds)), Idle(IDLE_S, IDLE_S)]
 
     @property
+    def is_stranger(self) -> bool:
+        """Whether nobody has logged in."""
+        return self.state in (State.NEW, State.LOGIN)
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that were received and not yet looked at."""
         return len(self._buffer)

@@ -13,12 +13,13 @@ from typing import Any
 
 import re2
 
+from tidemill.budget import Budget
+from tidemill.rules.patterns import compiled
+
 MOST_PIECES = 8
 """Of an expression with lookaround."""
 LONGEST = 64 << 10
 """Characters of an expression."""
-MEMORY = 32 << 20
-"""Bytes that one expression may take."""
 _LOOKAROUND = ("(?=", "(?!", "(?<=", "(?<!")
 _CLASSES = {"w": r"\p{L}\p{Nd}_", "d": r"\p{Nd}"}
 _NEGATED = {"W": r"[^\p{L}\p{Nd}_]", "D": r"\P{Nd}"}
@@ -94,14 +95,13 @@ def _translated(text: str) -> str:
     return "".join(made)
 
 
-def _compiled(text: str) -> Any:
+def _compiled(text: str, budget: Budget) -> Any:
     options = re2.Options()
     options.case_sensitive = False
     options.log_errors = False
     options.never_capture = True
-    options.max_mem = MEMORY
     try:
-        return re2.compile(_translated(text), options)
+        return compiled(_translated(text), options, budget)
     except re2.error as error:
         told = error.args[0] if error.args else error
         reason = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
@@ -138,21 +138,21 @@ class _Look:
 
 
 class Pattern:
-    """An expression that a whole name matches. Raises PatternError."""
+    """An expression that a whole name matches. `budget`: of the filter that it stands in. Raises PatternError, OverBudget."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, budget: Budget) -> None:
         if len(text) > LONGEST:
             raise PatternError(f"expression has {len(text)} characters, and up to {LONGEST} are taken")
         self.text = text
         self._regex: Any = None
         self._chains: list[list[_Plain | _Look]] = []
         if has_lookaround(text):
-            self._chains = [list(_pieces(part)) for part in split_outside(text, "|")]
+            self._chains = [list(_pieces(part, budget)) for part in split_outside(text, "|")]
         if sum(map(len, self._chains)) > MOST_PIECES:
             raise PatternError(f"expression {text[:200]!r} has more than {MOST_PIECES} pieces between lookarounds")
         if not any(isinstance(piece, _Look) for chain in self._chains for piece in chain):
             self._chains = []
-            self._regex = _compiled(text)
+            self._regex = _compiled(text, budget)
 
     def matches(self, name: str) -> bool:
         """Whether it matches the whole name, upper and lower case being the same."""
@@ -170,7 +170,7 @@ def _chain_matches(chain: list[_Plain | _Look], name: str) -> bool:
     return len(name) in places
 
 
-def _pieces(text: str) -> Iterator[_Plain | _Look]:
+def _pieces(text: str, budget: Budget) -> Iterator[_Plain | _Look]:
     """An alternative, cut at its lookarounds."""
     start, depth, look = 0, 0, -1
     for at, sign, in_class in _signs(text):
@@ -179,19 +179,19 @@ def _pieces(text: str) -> Iterator[_Plain | _Look]:
         if sign == "(":
             if depth == 0 and text.startswith(_LOOKAROUND, at):
                 if at > start:
-                    yield _Plain(_compiled(text[start:at]))
+                    yield _Plain(_compiled(text[start:at], budget))
                 look = at
             depth += 1
         elif sign == ")":
             depth -= 1
             if depth == 0 and look >= 0:
-                yield _look(text[look:at])
+                yield _look(text[look:at], budget)
                 start, look = at + 1, -1
     if start < len(text):
-        yield _Plain(_compiled(text[start:]))
+        yield _Plain(_compiled(text[start:], budget))
 
 
-def _look(text: str) -> _Look:
+def _look(text: str, budget: Budget) -> _Look:
     behind = text.startswith("(?<")
     mark = 4 if behind else 3
-    return _Look(_compiled(text[mark:]), not behind, text[mark - 1] == "=")
+    return _Look(_compiled(text[mark:], budget), not behind, text[mark - 1] == "=")

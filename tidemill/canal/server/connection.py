@@ -23,6 +23,8 @@ from tidemill.canal.server.saving import Saving
 from tidemill.errors import TidemillError
 
 SEEDS = 8
+LOGIN_S = 30.0
+"""Seconds that a client has for its login, however often it sends something."""
 MOST_WAITING = 64 << 10
 """Bytes that a client may send ahead while it waits for an answer."""
 ANOTHER = "another server may be serving now"
@@ -38,12 +40,25 @@ class Office:
     desk: Desk
     reading: Reading
     saving: Saving
-    connections: set[Connection]
+    connections: dict[Connection, None]
+    """In the order in which they came."""
+    most: int = 4096
+    """How many connections may be open."""
     may_serve: Callable[[], bool] = lambda: True
     """No other server can be serving."""
     refused: int = 0
     """Connections that were closed for a fault of their client's."""
     memory: Memory = field(default_factory=Memory)
+
+    def make_room(self) -> bool:
+        """Close the connection that has waited longest for its login, if too many are open. Returns whether one more may be."""
+        if len(self.connections) < self.most:
+            return True
+        stranger = next((one for one in self.connections if one.is_stranger), None)
+        if stranger is not None:
+            stranger.close()
+            self.connections.pop(stranger, None)
+        return stranger is not None
 
 
 class Connection(asyncio.Protocol):
@@ -60,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._share = Share(office.memory)
         self._idle = Idle(IDLE_S, IDLE_S)
         self._timer: asyncio.TimerHandle | None = None
+        self._late: asyncio.TimerHandle | None = None
         self._read_at = self._wrote_at = 0.0
         self._writable = asyncio.Event()
         self._writable.set()
@@ -74,13 +90,20 @@ class Connection(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
         self._keep_alive()
-        self._office.connections.add(self)
+        if not self._office.make_room():
+            _log.warning("%s: connection closed: %d are open, and no more are taken", self.peer, self._office.most)
+            self._transport.abort()
+            return
+        self._office.connections[self] = None
+        self._late = asyncio.get_running_loop().call_later(LOGIN_S, self._end_stranger)
         self._read_at = self._wrote_at = self._now()
         self._do(self._conversation.start())
         self._arm()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._office.connections.discard(self)
+        self._office.connections.pop(self, None)
+        if self._late is not None:
+            self._late.cancel()
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -106,8 +129,18 @@ class Connection(asyncio.Protocol):
         self._share.keep(0)
         self._wrote_at = self._now()
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether nobody has logged in."""
+        return self._conversation.is_stranger
+
+    def _end_stranger(self) -> None:
+        if self.is_stranger and self._transport is not None:
+            self._end(f"no login within {LOGIN_S:g} s", Fault.NOBODY)
+            self._transport.abort()
+
     def close(self) -> None:
-        """The server ends."""
+        """End at once."""
         if self._transport is not None:
             self._transport.abort()
 

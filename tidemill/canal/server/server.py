@@ -32,8 +32,12 @@ from tidemill.metrics.http import PageServer
 from tidemill.metrics.pages import json_page
 from tidemill.metrics.samples import metrics_page
 from tidemill.metrics.stalls import StallWatch
+from tidemill.process.descriptors import raise_limit
 
-BACKLOG = 1024
+BACKLOG = 128
+KEPT_FILES = 64 + BACKLOG
+"""Files that clients do not use up: the store's and the log's, and connections that are accepted before they are counted."""
+HANDSHAKE_S = 15.0
 STATUS_EVERY_S = 1.0
 STORE_EVERY_S = 0.2
 """So often the server looks whether a changefeed has made the store."""
@@ -117,7 +121,9 @@ class CanalServer:
         known = await asyncio.to_thread(self._load, seat)
         reading, saving = Reading(source), Saving(self._storage, seat, self._fenced)
         desk = Desk(self._settings.destinations, self._settings.access, lambda: reading.begins)
-        office = self.office = Office(desk, reading, saving, set(), self._turns.valid if self._turns is not None else lambda: True)
+        office = self.office = Office(desk, reading, saving, {}, self._most_connections())
+        if self._turns is not None:
+            office.may_serve = self._turns.valid
         office.memory = Memory(self._settings.memory_limit)
         self._restore(office, known)
         await self._serve(office, listen, context)
@@ -175,6 +181,10 @@ class CanalServer:
             await asyncio.to_thread(lambda: kept.write(status(office)))
             await asyncio.sleep(STATUS_EVERY_S)
 
+    def _most_connections(self) -> int:
+        """How many clients there may be: some files are kept for the store, the log and the pages."""
+        return max(1, min(self._settings.connections, raise_limit() - KEPT_FILES))
+
     def _fenced(self, error: LogFenced) -> None:
         self._failure = error
         self._fenced_off.set()
@@ -220,7 +230,8 @@ async def _listen(make: Callable[[], asyncio.Protocol], listen: str, context: ss
     host, _, port = listen.rpartition(":")
     try:
         loop = asyncio.get_running_loop()
-        return await loop.create_server(make, host.strip("[]") or None, int(port), ssl=context, backlog=BACKLOG)
+        where, seconds = host.strip("[]") or None, HANDSHAKE_S if context is not None else None
+        return await loop.create_server(make, where, int(port), ssl=context, backlog=BACKLOG, ssl_handshake_timeout=seconds)
     except (OSError, ValueError, OverflowError) as error:
         raise ConfigError(f"--listen {listen}: {error}") from None
 

@@ -37,3 +37,5 @@ class ServerSettings:
     """The host that other servers and clients know this one by; empty: the one that it listens at."""
     memory_limit: int = LIMIT_BYTES
     """Bytes of batches that all connections together hold in memory."""
+    connections: int = 4096
+    """How many may be open. Fewer where this process may open fewer files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
+from typing import Any
 
 from tidemill.capture.groups.messages import LONGEST, Message, decode, encode
 from tidemill.errors import MalformedMessage
@@ -23,7 +24,8 @@ class Wire:
     """One end of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        self._reader: Any = reader  # typed, it has no limit that can be raised
+        self._writer = writer
         connection: socket.socket = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_S)
@@ -46,14 +48,18 @@ class Wire:
         if not self._writer.is_closing():
             self._writer.write(encode(message))
 
+    def trust(self) -> None:
+        """Take lines of up to LONGEST bytes from now on: the other end has proven that it belongs to this capture."""
+        self._reader._limit = LONGEST
+
     async def receive(self) -> Message | None:
         """Return the next message; None at the end. Raises MalformedMessage."""
         try:
-            line = await self._reader.readuntil(b"\n")
+            line: bytes = await self._reader.readuntil(b"\n")
         except (asyncio.IncompleteReadError, OSError):
             return None
         except asyncio.LimitOverrunError:
-            raise MalformedMessage(f"a line between the parts of a capture is longer than {LONGEST} bytes") from None
+            raise MalformedMessage(f"a line between the parts of a capture is longer than {self._reader._limit} bytes") from None
         return decode(line)
 
     async def drain(self) -> None:

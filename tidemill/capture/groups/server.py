@@ -9,7 +9,6 @@ from typing import Protocol
 
 from tidemill.capture.groups.connection import HANDSHAKE_S, Wire, nonce
 from tidemill.capture.groups.messages import (
-    LONGEST,
     Assignment,
     Challenge,
     Ended,
@@ -26,6 +25,10 @@ from tidemill.capture.groups.scheduler import Who
 from tidemill.capture.status import Section
 from tidemill.errors import MalformedMessage, cannot_listen
 
+STRANGER_LINE = 4 << 10
+"""Bytes of the line with which a group proves that it has this capture's token."""
+STRANGERS = 64
+"""How many connections may be open that have proven nothing."""
 MOST_WAITING = 32 << 20
 """Unsent bytes after which a group that does not read is disconnected."""
 
@@ -52,12 +55,13 @@ class Control:
         self._server: asyncio.Server | None = None
         self._wires: dict[tuple[int, int], tuple[Wire, str]] = {}  # by group and attempt, with the group's nonce
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.Task[None], Wire] = {}
         self.host, self.port = "", 0
 
     async def start(self, host: str, port: int = 0) -> None:
         """Listen; port 0: any free port. Raises ConfigError."""
         try:
-            self._server = await asyncio.start_server(self._accept, host, port, limit=LONGEST)
+            self._server = await asyncio.start_server(self._accept, host, port, limit=STRANGER_LINE)
         except (OSError, OverflowError) as e:
             raise cannot_listen("--control-addr", f"{host}:{port}", e) from None
         self.host, self.port = host, self._server.sockets[0].getsockname()[1]
@@ -116,16 +120,23 @@ class Control:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         wire = Wire(reader, writer)
+        if len(self._strangers) >= STRANGERS:
+            _log.warning("more than %d connections to the groups' port say nothing: the oldest is closed", STRANGERS)
+            self._strangers.pop(next(iter(self._strangers))).abort()
+        self._strangers[task] = wire
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 hello = await self._meet(wire)
+            self._strangers.pop(task, None)
             if hello is not None:
+                wire.trust()
                 await self._attend(wire, hello)
         except TimeoutError:
             _log.warning("a connection to the groups' port sent nothing and is closed")
         except MalformedMessage as e:
             _log.warning("a group's connection is closed: %s", e.message)
         finally:
+            self._strangers.pop(task, None)
             wire.close()
 
     async def _meet(self, wire: Wire) -> Hello | None:

@@ -12,6 +12,7 @@ from tidemill import tso
 from tidemill.binlog.ctl.commands import COMMANDS, Control, Query
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import security_of
+from tidemill.cli.shared.terminal import echo
 
 
 def _flag(name: str, text: str) -> Any:
@@ -40,7 +41,7 @@ def command(
         try:
             wanted = tso.parse(ts, await pd.tso())
             query = Query(node_id, state, data_dir, show_offline_nodes, time_zone, wanted, timeout)
-            await Control(pd, security, typer.echo).run(cmd, query)
+            await Control(pd, security, echo).run(cmd, query)
         finally:
             await pd.close()
 

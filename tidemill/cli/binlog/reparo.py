@@ -11,6 +11,7 @@ import typer
 from tidemill import logs
 from tidemill.binlog.reparo.reparo import reparo
 from tidemill.binlog.reparo.settings import ReparoSettings, read_file
+from tidemill.cli.shared.terminal import echo
 from tidemill.delivery.zone import parse_zone
 
 
@@ -47,4 +48,4 @@ def command(
     }  # fmt: skip
     settings = ReparoSettings(**{**found, **{name: value for name, value in given.items() if value is not None}}).checked(zone)
     logs.setup(settings.log_level, Path(settings.log_file) if settings.log_file else None, part="reparo")
-    reparo(settings, zone, typer.echo)
+    reparo(settings, zone, echo)

@@ -69,6 +69,10 @@ def serve(
             help="Bytes of batches that all connections hold together. Default: memory-limit, else 256 MiB.",
         ),
     ] = None,
+    max_connections: Annotated[
+        int | None,
+        typer.Option("--max-connections", min=1, help="Connections at once (4096)."),
+    ] = None,
     status_addr: StatusAddrOption = None,
     status_file: Annotated[Path | None, typer.Option("--status-file", hidden=True, help="Keep the status in this file.")] = None,
     log_level: LogLevelOption = "info",
@@ -86,6 +90,8 @@ def serve(
     settings = load_settings(config, asked, destination)
     if memory_limit is not None:
         settings = replace(settings, memory_limit=memory_limit)
+    if max_connections is not None:
+        settings = replace(settings, connections=max_connections)
     where = listen or f"{settings.host or '127.0.0.1'}:{settings.port if settings.port is not None else DEFAULT_PORT}"
     storage = open_storage(store)
 

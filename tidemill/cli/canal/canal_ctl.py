@@ -16,6 +16,7 @@ from tidemill.canal.server.saving import load
 from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli.shared.options import STORE_VARIABLE, JsonOption, Output, OutputOption, form
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import ConfigError, UpstreamUnavailable, redact
 from tidemill.sinks.canal.store.reader import EntryStoreReader
 
@@ -44,16 +45,16 @@ def clients(store: StoreOption, output: OutputOption = Output.TEXT, as_json: Jso
         _described(key, record.place.position.commit_ts, record.filter, head) for key, record in sorted(load(storage).items(), key=_order)
     ]
     if form(output, as_json) is Output.JSON:
-        typer.echo(json.dumps({"begins": reader.begins(), "head": head, "clients": found}, indent=2))
+        echo(json.dumps({"begins": reader.begins(), "head": head, "clients": found}, indent=2))
         return
-    typer.echo(f"the store holds {tso.describe(reader.begins())} to {tso.describe(head)}")
+    echo(f"the store holds {tso.describe(reader.begins())} to {tso.describe(head)}")
     for one in found:
-        typer.echo(
+        echo(
             f"{one['destination']} {one['client']}: acknowledged {tso.describe(one['acknowledged_ts'])}, {one['lag_s']:.0f} s behind"
             + (f", filter {one['filter']}" if one["filter"] else "")
         )
     if not found:
-        typer.echo("no client is known")
+        echo("no client is known")
 
 
 def _order(item: tuple[Key, Any]) -> tuple[str, int]:
@@ -76,14 +77,14 @@ def seek(
     storage = open_storage(store)
     ts = tso.parse(to, EntryStoreReader(storage).head())
     _ask(storage, {"do": "seek", "destination": destination, "client": client, "ts": ts})
-    typer.echo(f"client {client} of {destination} goes on from {tso.describe(ts)}")
+    echo(f"client {client} of {destination} goes on from {tso.describe(ts)}")
 
 
 @ctl.command()
 def forget(destination: DestinationArgument, client: ClientArgument, store: StoreOption) -> None:
     """Forget a client of a running server: nothing is kept for it any more. If it subscribes again it begins as a new one."""
     _ask(open_storage(store), {"do": "forget", "destination": destination, "client": client})
-    typer.echo(f"client {client} of {destination} is forgotten")
+    echo(f"client {client} of {destination} is forgotten")
 
 
 def _ask(storage: Storage, request: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ import typer
 from tidemill.cli.shared.explained import BytesHelp, cut, print_lines, read_bytes
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption
 from tidemill.cli.shared.options import form as of_options
+from tidemill.cli.shared.terminal import echo
 from tidemill.cli.shared.topics import KafkaOption, PartitionNumOption, TopicOption, UpstreamOption
 from tidemill.errors import ConfigError, MalformedMessage
 from tidemill.protocols.canal import packets as p
@@ -69,7 +70,7 @@ def command(
     for place, message in found:
         for body in read(message, form, place):
             if of_options(output, as_json) is Output.JSON:
-                typer.echo(json.dumps({"from": place} | as_object(body), ensure_ascii=False))
+                echo(json.dumps({"from": place} | as_object(body), ensure_ascii=False))
             else:
                 print_lines([("from", place), *as_lines(body)])
 

@@ -25,6 +25,7 @@ from tidemill.cli.cdc.output import (
     table_names,
 )
 from tidemill.cli.cdc.wanted import checked, in_sink, read_config, upstream
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import TidemillError, made
 
 app = typer.Typer(no_args_is_help=True, help="Manage changefeeds.")
@@ -88,7 +89,7 @@ def create(
     replica_config["ignore_ineligible_table"] = no_confirm or agreed
     wanted = asked | {"changefeed_id": changefeed_id, "keyspace": keyspace, "target_ts": target_ts or 0, "replica_config": replica_config}
     info = client.create(wanted, keyspace)
-    typer.echo("Create changefeed successfully!")
+    echo("Create changefeed successfully!")
     _say_created(info, found, verbose)
 
 
@@ -112,7 +113,7 @@ def update(
 ) -> None:
     """Change a stopped or failed changefeed. What is not given stays; --config replaces the keys that the file has."""
     if sort_engine or sort_dir:
-        typer.echo("[WARN] this flag cannot be updated and will be ignored: --sort-engine, --sort-dir")
+        echo("[WARN] this flag cannot be updated and will be ignored: --sort-engine, --sort-dir")
     old = client.changefeed(changefeed_id, keyspace)
     new = deepcopy(old)
     if config is not None:
@@ -121,15 +122,15 @@ def update(
     new |= {name: value for name, value in (("sink_uri", sink_uri), ("target_ts", target_ts)) if value is not None}
     differences = list(diff(old, new))
     if not differences:
-        typer.echo("changefeed config is the same with the old one, do nothing")
+        echo("changefeed config is the same with the old one, do nothing")
         return
-    typer.echo("Diff of changefeed config:")
+    echo("Diff of changefeed config:")
     for line in differences:
-        typer.echo(line)
+        echo(line)
     if not no_confirm:
-        typer.echo("Could you agree to apply changes above to changefeed [Y/N]")
+        echo("Could you agree to apply changes above to changefeed [Y/N]")
         if not read_yes():
-            typer.echo("No update to changefeed.")
+            echo("No update to changefeed.")
             return
     replica_config = new["config"]
     found, warning = _tables_of(client, replica_config, int(old["checkpoint_ts"]), keyspace)
@@ -139,7 +140,7 @@ def update(
     change = upstream(upstream_pd, upstream_ca, upstream_cert, upstream_key)
     change |= {"target_ts": new.get("target_ts") or 0, "sink_uri": sink_uri or "", "replica_config": replica_config}
     info = client.update(changefeed_id, change, keyspace)
-    typer.echo("Update changefeed config successfully! ")
+    echo("Update changefeed config successfully! ")
     _say_created(info, found, verbose, warning or "%!s(<nil>)")
 
 
@@ -267,11 +268,11 @@ def remove(client: Client, changefeed_id: IdOption, keyspace: KeyspaceOption = "
         client.remove(changefeed_id, keyspace)
     except TidemillError as error:
         if error.code == "CDC:ErrChangeFeedNotExists":
-            typer.echo(f"Changefeed not found.\nID: {changefeed_id}")
+            echo(f"Changefeed not found.\nID: {changefeed_id}")
             return
-        typer.echo(f"Changefeed remove failed.\nID: {changefeed_id}\nError: [{error.code}]{error.message}")
+        echo(f"Changefeed remove failed.\nID: {changefeed_id}\nError: [{error.code}]{error.message}")
         raise
-    typer.echo(
+    echo(
         f"Changefeed remove successfully.\nID: {changefeed_id}\nCheckpointTs: {info['checkpoint_ts']}\nSinkURI: {info.get('sink_uri', '')}"
     )
 
@@ -311,9 +312,9 @@ def _repeat(action: Callable[[], None], seconds: int, count: int) -> None:
 
 def _say_old_flags(sort_engine: str | None, tz: str | None) -> None:
     if tz not in (None, "SYSTEM"):
-        typer.echo("[WARN] --tz is deprecated in changefeed settings.")
+        echo("[WARN] --tz is deprecated in changefeed settings.")
     if sort_engine:
-        typer.echo("[WARN] --sort-engine is ignored: the change log is sorted when it is written.")
+        echo("[WARN] --sort-engine is ignored: the change log is sorted when it is written.")
 
 
 def _say_ineligible(found: Mapping[str, list[dict[str, Any]]], config: Mapping[str, Any], *, ask: bool) -> bool:
@@ -323,28 +324,26 @@ def _say_ineligible(found: Mapping[str, list[dict[str, Any]]], config: Mapping[s
         return False
     names = table_names(without_key)
     if config.get("force_replicate"):
-        typer.echo(
+        echo(
             "[WARN] Force to replicate some ineligible tables, these tables do not have a primary key or a not-null unique key: "
             f"{names}\n[WARN] This may cause data redundancy, please refer to the official documentation for details."
         )
         return False
-    typer.echo(
-        f"[WARN] Some tables are not eligible to replicate, because they do not have a primary key or a not-null unique key: {names}"
-    )
+    echo(f"[WARN] Some tables are not eligible to replicate, because they do not have a primary key or a not-null unique key: {names}")
     if ask:
         confirm_ineligible()
     return ask
 
 
 def _say_created(info: Mapping[str, Any], found: Mapping[str, list[Any]], verbose: bool, warning: str | None = None) -> None:
-    typer.echo(f"ID: {info['id']}\nInfo: {compact(info)}")
+    echo(f"ID: {info['id']}\nInfo: {compact(info)}")
     for name, key in (("Ineligible", "ineligible_tables"), ("Eligible", "eligible_tables"), ("All", "all_tables")):
-        typer.echo(f"{name}TablesCount: {len(found[key])}")
+        echo(f"{name}TablesCount: {len(found[key])}")
     if warning is not None:
-        typer.echo(f"Warning: {warning}")
+        echo(f"Warning: {warning}")
     if verbose:
         for name, key in (("Eligible", "eligible_tables"), ("Ineligible", "ineligible_tables"), ("All", "all_tables")):
-            typer.echo(f"{name}Tables: {table_names(found[key])}")
+            echo(f"{name}Tables: {table_names(found[key])}")
 
 
 def _tables_of(client: Client, config: Mapping[str, Any], ts: int, keyspace: str) -> tuple[dict[str, list[dict[str, Any]]], str]:

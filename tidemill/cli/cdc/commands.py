@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from tidemill.cli.cdc.client import Client
 from tidemill.cli.cdc.connection import OPTIONS, Connection
 from tidemill.cli.cdc.output import Aborted
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import TidemillError, redact
 
 P = ParamSpec("P")
@@ -95,7 +96,7 @@ class said_as_ticdc:
             raise typer.Exit(0) from None
         if isinstance(error, TidemillError):
             hint = f". {error.hint}" if error.hint else ""
-            typer.echo(redact(f"Error: [{error.code}]{error.message}{hint}"), err=True)
+            echo(redact(f"Error: [{error.code}]{error.message}{hint}"), err=True)
             raise typer.Exit(1) from None
 
 

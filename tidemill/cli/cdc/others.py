@@ -18,6 +18,7 @@ from tidemill.cli.cdc.commands import said_as_ticdc, verb, with_flags
 from tidemill.cli.cdc.connection import Connection
 from tidemill.cli.cdc.output import print_json, read_yes
 from tidemill.cli.cdc.wanted import upstream
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import made
 
 if TYPE_CHECKING:
@@ -64,10 +65,10 @@ def _query_tso() -> None:
     def call(connection: Connection, given: object) -> None:
         with said_as_ticdc():
             if connection.pd:
-                typer.echo(asyncio.run(_tso_of_pd(connection.pd, connection)))
+                echo(asyncio.run(_tso_of_pd(connection.pd, connection)))
                 return
             with connection.client() as client:
-                typer.echo(timestamps.compose(*client.tso()))
+                echo(timestamps.compose(*client.tso()))
 
     tso.command("query")(with_flags(query, call))
 
@@ -98,8 +99,8 @@ def show_metadata(client: Client) -> None:
     """Print what the server keeps."""
     found = client.send("GET", "/api/v2/unsafe/metadata")
     for one in found:
-        typer.echo(f"Key: {one.get('key', '')}, Value: {one.get('value', '')}")
-    typer.echo(f"Show {len(found)} KVs")
+        echo(f"Key: {one.get('key', '')}, Value: {one.get('value', '')}")
+    echo(f"Show {len(found)} KVs")
 
 
 @verb(unsafe, "resolve-lock")
@@ -134,7 +135,7 @@ def delete_service_gc_safepoint(
     _confirm(no_confirm)
     cluster = upstream(upstream_pd, upstream_ca, upstream_cert, upstream_key)
     client.send("DELETE", "/api/v2/unsafe/service_gc_safepoint", cluster, keyspace=keyspace)
-    typer.echo("CDC service GC safepoint truncated in PD!")
+    echo("CDC service GC safepoint truncated in PD!")
 
 
 @verb(unsafe, "reset")
@@ -150,7 +151,7 @@ def reset(
     for one in client.changefeeds("all"):
         client.remove(one["id"])
     client.send("DELETE", "/api/v2/unsafe/service_gc_safepoint", {})
-    typer.echo("reset and all metadata truncated in PD!")
+    echo("reset and all metadata truncated in PD!")
 
 
 def _verify_gc_safepoint() -> None:
@@ -191,7 +192,7 @@ _verify_gc_safepoint()
 def _confirm(no_confirm: bool) -> None:
     if no_confirm:
         return
-    typer.echo("Confirm that you know what this command will do and use it at your own risk [Y/N]")
+    echo("Confirm that you know what this command will do and use it at your own risk [Y/N]")
     if not read_yes():
-        typer.echo("Error: abort meta command", err=True)
+        echo("Error: abort meta command", err=True)
         raise typer.Exit(1)

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-import typer
-
 from tidemill import tso
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import TidemillError
 
 DAY_MS = 86_400_000
@@ -23,7 +22,7 @@ class Aborted(TidemillError):
 
 def print_json(value: Any) -> None:
     """Print a value as Go's MarshalIndent writes it."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def compact(value: Any) -> str:
@@ -36,7 +35,7 @@ def read_yes() -> bool:
     try:
         return input().strip().lower() == "y"
     except EOFError:
-        typer.echo("Received invalid input: EOF, abort the command.")
+        echo("Received invalid input: EOF, abort the command.")
         return False
 
 
@@ -44,35 +43,35 @@ def confirm_gap(now_ms: int, start_ts: int, command: str) -> None:
     """Ask whether to go on from more than a day ago. Raises Aborted."""
     gap = now_ms - tso.physical_ms(start_ts)
     if gap > DAY_MS:
-        typer.echo(
+        echo(
             f"Replicate lag ({go_duration(gap)}) is larger than 1 days, "
             "large data may cause OOM, confirm to continue at your own risk [Y/N]"
         )
         if not read_yes():
-            typer.echo(f"Abort changefeed {command}.")
+            echo(f"Abort changefeed {command}.")
             raise Aborted(f"command 'cli changefeed {command}' is aborted by user")
 
 
 def confirm_overwrite(changefeed_id: str, checkpoint_ts: int) -> None:
     """Ask whether to move a checkpoint. Raises Aborted."""
-    typer.echo(
+    echo(
         f"You are overwriting the checkpoint of changefeed({changefeed_id}) to {checkpoint_ts}, which may lead to data loss or data "
         "duplication.\nConfirm that you know what this command will do and use it at your own risk [Y/N]",
         nl=False,
     )
     if not read_yes():
-        typer.echo("Abort changefeed resume.")
+        echo("Abort changefeed resume.")
         raise Aborted("command 'cli changefeed resume' is aborted by user")
 
 
 def confirm_ineligible() -> None:
     """Ask whether to leave out tables without a usable key. Raises Aborted."""
-    typer.echo(
+    echo(
         "Could you agree to ignore those tables, and continue to replicate [Y/N]\n"
         "Note: If you don't want to ignore those tables, please set `force-replicate to` true in the changefeed config file."
     )
     if not read_yes():
-        typer.echo("No changefeed is created because you don't want to ignore some tables.")
+        echo("No changefeed is created because you don't want to ignore some tables.")
         raise Aborted("command 'cli changefeed create' is aborted by user")
 
 

@@ -29,6 +29,7 @@ from tidemill.cli.cdc.readable import print_list, print_one
 from tidemill.cli.cdc.wanted import checked, in_sink, read_config
 from tidemill.cli.shared.feeds import DATA_DIR, choose
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, SkipRowOption, form
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
 from tidemill.rules.skip import parse_skip_rows
 
@@ -99,14 +100,14 @@ def create(
     replica_config = in_sink(replica_config, schema_registry=schema_registry)
     sink, file = checked(replica_config, sink_uri)
     for warning in (*file.warnings, *sink.warnings) if from_ticdc is None else ():
-        typer.echo(f"[WARN] {warning}", err=True)
+        echo(f"[WARN] {warning}", err=True)
     replica_config.setdefault("ignore_ineligible_table", True)
     wanted = {"changefeed_id": name or "", "sink_uri": sink_uri, "start_ts": start, "target_ts": target, "replica_config": replica_config}
     info = client.create(wanted, keyspace)
-    typer.echo(f"changefeed {info['id']} is created; it delivers what comes after {tso.describe(int(info['checkpoint_ts']))}")
+    echo(f"changefeed {info['id']} is created; it delivers what comes after {tso.describe(int(info['checkpoint_ts']))}")
     _say_left_out(client, replica_config, keyspace)
     if from_ticdc is not None:
-        typer.echo(
+        echo(
             "TiCDC holds back the cluster's garbage collection until its changefeed is removed: when this one delivers "
             f"(tidemill changefeed show {info['id']}), run `cdc cli changefeed remove -c {name}` there."
         )
@@ -120,7 +121,7 @@ def _say_left_out(client: Client, config: Mapping[str, Any], keyspace: str) -> N
         found = client.verify_tables({"replica_config": config}, keyspace)["ineligible_tables"]
         if found:
             text = "have no primary key and no unique key over NOT NULL columns, so they are not replicated (force-replicate = true would)"
-            typer.echo(f"[WARN] these tables {text}: {table_names(found)}", err=True)
+            echo(f"[WARN] these tables {text}: {table_names(found)}", err=True)
 
 
 def _taken_over(file: Path, sink_uri: str | None, config: Path | None, *, yes: bool) -> TakenOver:
@@ -141,7 +142,7 @@ def _taken_over(file: Path, sink_uri: str | None, config: Path | None, *, yes: b
             hint="Give these by --config, the file that the changefeed was created with, or in --sink-uri.",
         )
     if taken.state in takeover.STILL_RUNS and not yes:
-        typer.echo(
+        echo(
             f"In TiCDC the changefeed was {taken.state or 'normal'} when {file} was written. What it delivers from then on is delivered "
             f"again. Pause it there first: cdc cli changefeed pause -c {taken.changefeed_id}"
         )
@@ -181,7 +182,7 @@ def show(
         from tidemill.config.replica_config import from_json, without_defaults
         from tidemill.config.toml_text import toml_text
 
-        typer.echo(toml_text(without_defaults(from_json(info.get("config") or {}))), nl=False)
+        echo(toml_text(without_defaults(from_json(info.get("config") or {}))), nl=False)
     elif form(output, as_json) is Output.JSON:
         print_json(info)
     else:
@@ -193,7 +194,7 @@ def pause(client: Client, name: NameArgument = None, changefeed_id: NameOption =
     """Stop a changefeed at the end of its batch."""
     name = _which(client, _one_name(name, changefeed_id), keyspace)
     client.pause(name, keyspace)
-    typer.echo(f"changefeed {name} is paused")
+    echo(f"changefeed {name} is paused")
 
 
 @_verb("update")
@@ -221,7 +222,7 @@ def update(
     if target:
         found.append(changes.Change("target-ts", str(old.get("target_ts") or ""), str(target)))
     if not found:
-        typer.echo(f"nothing of changefeed {name} changes")
+        echo(f"nothing of changefeed {name} changes")
         return
     if never := changes.refused(found):
         raise ConfigError(
@@ -229,7 +230,7 @@ def update(
             hint=f"{never[0].rule.why}.",
         )
     for change in found:
-        typer.echo(str(change))
+        echo(str(change))
     if not yes:
         _agree(f"Change changefeed {name}?")
     runs = old.get("state") in _RUNS
@@ -240,7 +241,7 @@ def update(
     finally:
         if runs:
             client.resume(name, {}, keyspace)
-    typer.echo(f"changefeed {name} is changed{' and goes on' if runs else '. Resume it: tidemill changefeed resume ' + name}")
+    echo(f"changefeed {name} is changed{' and goes on' if runs else '. Resume it: tidemill changefeed resume ' + name}")
 
 
 @_verb("remove")
@@ -259,7 +260,7 @@ def remove(
     if not yes:
         _agree(f"Remove changefeed {name}, whose checkpoint is {tso.describe(int(info['checkpoint_ts']))}?")
     client.remove(name, keyspace)
-    typer.echo(f"changefeed {name} is removed. Everything up to {tso.describe(int(info['checkpoint_ts']))} is delivered")
+    echo(f"changefeed {name} is removed. Everything up to {tso.describe(int(info['checkpoint_ts']))} is delivered")
 
 
 def resume(
@@ -301,7 +302,7 @@ def resume(
             if not yes:
                 _agree(f"Go on from {tso.describe(overwrite)}? What lies between it and the checkpoint is skipped, or delivered again.")
         client.resume(name, {"overwrite_checkpoint_ts": overwrite} | ({"skip_rows": rows} if rows else {}), keyspace)
-        typer.echo(f"changefeed {name} goes on")
+        echo(f"changefeed {name} goes on")
 
 
 app.command("resume")(with_flags(resume, lambda connection, given: resume(None, connection, **given), given=("connection",)))
@@ -330,7 +331,7 @@ def _resume_run(data_dir: Path, name: str | None) -> None:
         os.kill(pid, signal.SIGUSR1)
     except PermissionError:
         raise ConfigError(f"process {pid} of `tidemill run` is another user's", hint=f"As that user: kill -USR1 {pid}") from None
-    typer.echo(f"process {pid} resumes changefeed {folder.changefeed}: see `tidemill status --data-dir {data_dir}`")
+    echo(f"process {pid} resumes changefeed {folder.changefeed}: see `tidemill status --data-dir {data_dir}`")
 
 
 def keeper_of(folder: FeedFolder) -> int | None:

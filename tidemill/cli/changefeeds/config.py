@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
+from tidemill.cli.shared.terminal import echo
 from tidemill.config.explain import Explained, explain
 from tidemill.config.faults import Faults, faults_of
 from tidemill.config.file import ChangefeedConfig, load_config
@@ -43,19 +44,19 @@ def check(
     except ConfigError as error:
         if form(output, as_json) is not Output.JSON:
             raise
-        typer.echo(json.dumps({"faults": [_fault(one) for one in faults_of(error)]}, ensure_ascii=False, indent=2))
+        echo(json.dumps({"faults": [_fault(one) for one in faults_of(error)]}, ensure_ascii=False, indent=2))
         raise typer.Exit(1) from None
     settings = explain(config, sink_uri)
     warnings = [redact(w) for w in (*config.warnings, *(config.sink_uri(sink_uri).warnings if sink_uri is not None else ()))]
     if form(output, as_json) is Output.JSON:
-        typer.echo(json.dumps({"settings": [asdict(s) for s in settings], "warnings": warnings}, ensure_ascii=False, indent=2))
+        echo(json.dumps({"settings": [asdict(s) for s in settings], "warnings": warnings}, ensure_ascii=False, indent=2))
         return
     for line in _lines(settings):
-        typer.echo(line)
+        echo(line)
     for warning in together(warnings):
-        typer.echo(f"warning: {warning}")
+        echo(f"warning: {warning}")
     count = f", {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else ""
-    typer.echo(f"{file}: OK{count}")
+    echo(f"{file}: OK{count}")
 
 
 _MEANINGLESS = re.compile(r"(?P<file>.*): (?P<key>\S+) has no meaning for Tidemill: (?P<why>.*)", re.DOTALL)

@@ -14,6 +14,7 @@ import typer
 from tidemill import logs, tso
 from tidemill.cli.shared.log_times import ts_in
 from tidemill.cli.shared.options import LogLevelOption, SparkConfOption, SparkMasterOption, TzOption
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import ConfigError
 
 log_ = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def meta_command(log: LogOption, changefeed_id: FeedOption = None, log_level: Lo
 
     logs.setup(log_level, None, part="redo")
     found = meta_of(location_of(log), changefeed_id)
-    typer.echo(f"checkpoint-ts:{found.checkpoint_ts}, resolved-ts:{found.resolved_ts}")
+    echo(f"checkpoint-ts:{found.checkpoint_ts}, resolved-ts:{found.resolved_ts}")
 
 
 @app.command("apply")
@@ -104,5 +105,5 @@ def apply_command(
         on_batch=told,
         resumed=begin.resumed,
     )
-    typer.echo(f"{done.rows} rows and {done.ddls} DDLs from {tso.describe(done.from_ts)} to {tso.describe(done.to_ts)}")
-    typer.echo("Apply redo log successfully" if not stop.is_set() else "Stopped: run it again to go on")
+    echo(f"{done.rows} rows and {done.ddls} DDLs from {tso.describe(done.from_ts)} to {tso.describe(done.to_ts)}")
+    echo("Apply redo log successfully" if not stop.is_set() else "Stopped: run it again to go on")

@@ -22,6 +22,7 @@ from tidemill.cli.shared.options import (
     SparkMasterOption,
     TzOption,
 )
+from tidemill.cli.shared.terminal import echo
 from tidemill.traces import process as traces
 
 log_ = logging.getLogger(__name__)
@@ -71,10 +72,9 @@ def command(
 
     Needs no TiDB cluster and keeps no state. Ctrl-C or SIGTERM ends it at the end of a batch.
     """
-    from rich.console import Console as Terminal
-
     from tidemill.changefeed.preflight import check_sink_reachable
     from tidemill.changefeed.replay import replay
+    from tidemill.cli.shared import terminal
     from tidemill.config.file import load_config
     from tidemill.config.registry_address import with_registry
     from tidemill.config.values import with_parameter
@@ -112,8 +112,8 @@ def command(
             stop=stop,
         )
         if console is not None:
-            console.print_new(Terminal(highlight=False, soft_wrap=True))
+            console.print_new(terminal.console())
         if done.skipped_rows:
-            typer.echo(f"{done.skipped_rows} rows left out by --skip-row", err=True)
+            echo(f"{done.skipped_rows} rows left out by --skip-row", err=True)
         times = f"from {tso.describe(done.from_ts)} to {tso.describe(done.to_ts)}"
-        typer.echo(f"{done.rows} rows in {done.messages} messages and {done.ddls} DDLs {times}")
+        echo(f"{done.rows} rows in {done.messages} messages and {done.ddls} DDLs {times}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from tidemill.errors import ConfigError
 from tidemill.process.places import check_master, check_master_reachable, is_here
 from tidemill.spark import settings
 from tidemill.traces import process as traces
+
+if TYPE_CHECKING:
+    from tidemill.server.permitted import Permitted
 
 DATA_DIR = Path("tidemill-server")
 """What it takes where it is given none."""
@@ -72,6 +75,21 @@ def command(
     auth_file: Annotated[
         Path | None, typer.Option("--auth-file", help="File with a token a line. Whoever changes something has to send one of them.")
     ] = None,
+    secret_folders: Annotated[
+        str | None,
+        typer.Option("--secret-folders", help="Folders of password and certificate files that sink URIs may name."),
+    ] = None,
+    secret_env_prefix: Annotated[
+        str | None,
+        typer.Option("--secret-env-prefix", help="How variables begin that sink URIs may name (TIDEMILL_SECRET_)."),
+    ] = None,
+    sink_folders: Annotated[
+        str | None, typer.Option("--sink-folders", help="Folders that sink URIs may write to (the system's folder for temporary files).")
+    ] = None,
+    allow_sink_hosts: Annotated[
+        str | None,
+        typer.Option("--allow-sink-hosts", help="Hosts, networks and patterns that sink URIs may name (any)."),
+    ] = None,
     log_partitions: shared.LogPartitionsOption = None,
     split_tables: shared.SplitTablesOption = None,
     log_compression: shared.LogCompressionOption = None,
@@ -118,7 +136,7 @@ def command(
     if not 1 <= capture_session_ttl <= 300:
         raise ConfigError(f"--capture-session-ttl {capture_session_ttl:g}: expected 1 to 300 seconds")
     addresses = pd.split(",")
-    allowed = tuple(name.strip() for name in (cert_allowed_cn or "").split(",") if name.strip())
+    allowed = tuple(_listed(cert_allowed_cn))
     certificates = Certificates(cert, key, ca, allowed, mtls)
     certificates.context()
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None
@@ -132,9 +150,10 @@ def command(
         pd_addrs=tuple(addresses),
         ttl=capture_session_ttl,
         standby=standby,
-        etcd=tuple(address.strip() for address in (etcd or "").split(",") if address.strip()),
+        etcd=tuple(_listed(etcd)),
         own_rules=capture_config is not None,
         ticdc_version=checked_ticdc_version(ticdc_version or TICDC_VERSION),
+        permitted=_permitted(secret_folders, secret_env_prefix, sink_folders, allow_sink_hosts),
     )
     commands = Commands(
         pd=pd,
@@ -171,3 +190,24 @@ def command(
     upstream = Upstream(addresses, security_of(addresses, ca, cert, key))
     with locked(options.data_dir):
         asyncio.run(serve(options, commands, addr, upstream, certificates, tokens, log_file))
+
+
+def _permitted(secrets: str | None, prefix: str | None, sinks: str | None, hosts: str | None) -> Permitted:
+    """Return what sink URIs of the API may name. Raises ConfigError."""
+    from tidemill.server.permitted import Permitted
+
+    given: dict[str, Any] = {"secrets": _folders(secrets, "--secret-folders"), "sinks": _folders(sinks, "--sink-folders"), "prefix": prefix}
+    return Permitted(**{name: value for name, value in given.items() if value is not None}, hosts=tuple(_listed(hosts)))
+
+
+def _folders(text: str | None, flag: str) -> tuple[Path, ...] | None:
+    if text is None:
+        return None
+    folders = tuple(map(Path, _listed(text)))
+    if not all(folder.is_absolute() for folder in folders):
+        raise ConfigError(f"{flag} {text}: expected absolute paths")
+    return folders
+
+
+def _listed(text: str | None) -> list[str]:
+    return [one.strip() for one in (text or "").split(",") if one.strip()]

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from tidemill.capture.status import CaptureStatus
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import FeedBroken, redact
 from tidemill.tso import describe
 
@@ -25,15 +24,15 @@ def print_server(data_dir: Path, *, as_json: bool) -> None:
     capture = capture_status(data_dir / "capture")
     feeds = [_feed(path) for path in sorted(data_dir.glob("changefeeds/*/settings.json")) if not path.parent.name.startswith(".")]
     if as_json:
-        typer.echo(json.dumps({"capture": capture.as_dict() if capture.updated else None, "changefeeds": feeds}, indent=2))
+        echo(json.dumps({"capture": capture.as_dict() if capture.updated else None, "changefeeds": feeds}, indent=2))
         return
-    typer.echo(_capture_line(capture))
+    echo(_capture_line(capture))
     for feed in feeds:
         checkpoint = describe(feed["checkpoint_ts"]) if feed["checkpoint_ts"] else "none"
-        typer.echo(f"changefeed {feed['changefeed']}: {feed['state']}, checkpoint {checkpoint}")
+        echo(f"changefeed {feed['changefeed']}: {feed['state']}, checkpoint {checkpoint}")
         if feed["error"]:
-            typer.echo(f"  {feed['error']['code']}: {feed['error']['message']}")
-    typer.echo("These are its files. While it runs, `tidemill status --addr HOST:PORT` and `tidemill top` tell more.")
+            echo(f"  {feed['error']['code']}: {feed['error']['message']}")
+    echo("These are its files. While it runs, `tidemill status --addr HOST:PORT` and `tidemill top` tell more.")
 
 
 def _capture_line(capture: CaptureStatus) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tidemill.capture.config import CaptureConfig
@@ -25,9 +24,11 @@ from tidemill.changefeed.states import State
 from tidemill.cli.changefeeds.server_folder import is_of_server, print_server
 from tidemill.cli.shared.feeds import DATA_DIR, choose, known
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
+from tidemill.cli.shared.terminal import add_row, console, echo
 from tidemill.errors import ConfigError, UpstreamUnavailable
 from tidemill.statefile import fitting
 from tidemill.tso import describe, physical_ms
+from tidemill.visible import printable
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 TIMEOUT = 5.0
@@ -75,7 +76,7 @@ def command(
         return
     status = _ask(status_addr) if status_addr else _read(log, data_dir, changefeed_id)
     if form(output, as_json) is Output.JSON:
-        typer.echo(json.dumps(status, indent=2))
+        echo(json.dumps(status, indent=2))
         return
     try:
         lines, stuck = summary(status), _stuck_table(status["stuck"]) if status.get("stuck") else None
@@ -84,11 +85,11 @@ def command(
             f"the status holds something that no capture writes: {error!r}",
             hint="`--output json` prints it as it is. A running capture writes it again.",
         ) from None
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = console()
     for line in lines:
-        console.print(line, markup=False)
+        terminal.print(printable(line))
     if stuck is not None:
-        console.print(stuck)
+        terminal.print(stuck)
 
 
 def _of_server(addr: str, tls: tuple[Path | None, Path | None, Path | None], how: Output) -> None:
@@ -96,7 +97,7 @@ def _of_server(addr: str, tls: tuple[Path | None, Path | None, Path | None], how
 
     told = status_of(addr, tls)
     if how is Output.JSON:
-        typer.echo(json.dumps(told, indent=2))
+        echo(json.dumps(told, indent=2))
     else:
         print_frame(told)
 
@@ -376,5 +377,5 @@ def _stuck_table(stuck: list[dict[str, Any]]) -> Table:
         lock = one.get("lock", {}).get("key", "")
         cause = f"{one['cause']}: {one['last_error']}" if one.get("last_error") else one["cause"]
         row = (one.get("region", ""), store, one.get("table", ""), cause, f"{one['seconds']} s", one["resolved_time"], lock)
-        table.add_row(*(str(cell) for cell in row))
+        add_row(table, row)
     return table

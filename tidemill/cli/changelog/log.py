@@ -22,6 +22,7 @@ from tidemill.changelog.retention import drop
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
+from tidemill.cli.shared.terminal import echo
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import LogError, LogInUse, UpstreamUnavailable, redact
 
@@ -45,29 +46,27 @@ def verify_command(
     """Check every file, chain and row of a log. Lists all damage, and ends with 1 if there is any."""
     report = verify(log, quick=quick)
     for note in report.notes[:SHOWN_NOTES]:
-        typer.echo(f"note     {note}")
+        echo(f"note     {note}")
     if len(report.notes) > SHOWN_NOTES:
-        typer.echo(f"note     and {len(report.notes) - SHOWN_NOTES} more, all harmless (files that compaction replaced stay for a while)")
+        echo(f"note     and {len(report.notes) - SHOWN_NOTES} more, all harmless (files that compaction replaced stay for a while)")
     for problem in report.problems:
-        typer.echo(f"PROBLEM  {problem}")
-    typer.echo(f"{report.location}: {report.files} segments, {report.rows} rows, {_size(report.size)}" + (" (quick)" if quick else ""))
-    typer.echo(f"from {tso.describe(report.start_ts)}")
-    typer.echo(f"to   {tso.describe(report.resolved_ts)}")
+        echo(f"PROBLEM  {problem}")
+    echo(f"{report.location}: {report.files} segments, {report.rows} rows, {_size(report.size)}" + (" (quick)" if quick else ""))
+    echo(f"from {tso.describe(report.start_ts)}")
+    echo(f"to   {tso.describe(report.resolved_ts)}")
     if report.unsummed:
-        typer.echo(
-            f"{report.unsummed} files have no checksums: versions that knew format 1 alone wrote them. Changed values are not found there"
-        )
+        echo(f"{report.unsummed} files have no checksums: versions that knew format 1 alone wrote them. Changed values are not found there")
     if not report.is_whole:
-        typer.echo(f"{len(report.problems)} problem{'s' if len(report.problems) > 1 else ''}")
+        echo(f"{len(report.problems)} problem{'s' if len(report.problems) > 1 else ''}")
         raise typer.Exit(1)
-    typer.echo("whole")
+    echo("whole")
 
 
 @app.command()
 def show(log: Location, output: OutputOption = Output.TEXT, as_json: JsonOption = False) -> None:
     """Show what a log holds: its cluster, its times, its size, and the changefeeds that need it."""
     facts = describe(LogReader(log))
-    typer.echo(json.dumps(facts, indent=2) if form(output, as_json) is Output.JSON else _text(facts))
+    echo(json.dumps(facts, indent=2) if form(output, as_json) is Output.JSON else _text(facts))
 
 
 @app.command("heads")
@@ -76,17 +75,17 @@ def heads_command(log: Location, output: OutputOption = Output.TEXT, as_json: Js
     reader = LogReader(log)
     found = heads(reader)
     if form(output, as_json) is Output.JSON:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
-    typer.echo(f"{'log':<12} {tso.describe(found['resolved_ts'])}")
-    typer.echo(f"{'schema':<12} {tso.describe(found['schema'])}")
+    echo(f"{'log':<12} {tso.describe(found['resolved_ts'])}")
+    echo(f"{'schema':<12} {tso.describe(found['schema'])}")
     newest = max(found["partitions"])
     for p, head in enumerate(found["partitions"]):
         behind = (tso.physical_ms(newest) - tso.physical_ms(head)) / 1000
-        typer.echo(f"{f'rows/{p}':<12} {tso.describe(head)}" + (f", {behind:.1f} s behind the furthest" if behind else ""))
+        echo(f"{f'rows/{p}':<12} {tso.describe(head)}" + (f", {behind:.1f} s behind the furthest" if behind else ""))
     for one in reader.identity.layout.split_tables:
         least = min(found["partitions"][p] for p in one.partitions)
-        typer.echo(f"{'split':<12} {one.name} over {_listed(one.partitions)}, complete up to {tso.describe(least)}")
+        echo(f"{'split':<12} {one.name} over {_listed(one.partitions)}, complete up to {tso.describe(least)}")
 
 
 def heads(reader: LogReader) -> dict[str, Any]:
@@ -169,11 +168,11 @@ def grow_command(
     """Add partitions to a log. Its capture does it, within seconds or when it is started next. Changefeeds go on without a restart."""
     reader = LogReader(log)
     if reader.identity.partitions == partitions:
-        typer.echo(f"{redact(reader.location)} has {partitions} partitions already{_since(reader)}")
+        echo(f"{redact(reader.location)} has {partitions} partitions already{_since(reader)}")
         return
     reader.identity.check_growth(partitions)
     if _wait_for(reader, growth.ask(reader.storage, growth.Request(partitions)), wait):
-        typer.echo(f"{redact(reader.location)} has {partitions} partitions{_since(reader)}")
+        echo(f"{redact(reader.location)} has {partitions} partitions{_since(reader)}")
 
 
 @app.command("split")
@@ -197,7 +196,7 @@ def split_command(
     if _wait_for(reader, request, wait):
         split = reader.identity.layout.split_named(table)
         where = f"over the partitions {_listed(split.partitions)}" if split is not None else "in one partition"
-        typer.echo(f"{redact(reader.location)} has {table} {where}{_since(reader)}")
+        echo(f"{redact(reader.location)} has {table} {where}{_since(reader)}")
 
 
 @app.command("cancel")
@@ -208,7 +207,7 @@ def cancel_command(log: Location) -> None:
     reader = LogReader(log)
     waiting = growth.cancel(reader.storage)
     location = redact(reader.location)
-    typer.echo(f"{location}: nothing waits" if waiting is None else f"{location}: the request is taken back: {waiting}")
+    echo(f"{location}: nothing waits" if waiting is None else f"{location}: the request is taken back: {waiting}")
 
 
 def _wait_for(reader: LogReader, request: growth.Request, wait: int) -> bool:
@@ -235,7 +234,7 @@ def _wait_for(reader: LogReader, request: growth.Request, wait: int) -> bool:
             hint="Its capture does it once all partitions are close to the present. `tidemill status` tells how far it is; `tidemill log "
             "cancel` takes the request back.",
         )
-    typer.echo("not yet: the capture does it once all partitions are close to the present; `tidemill status` tells how far it is")
+    echo("not yet: the capture does it once all partitions are close to the present; `tidemill status` tells how far it is")
     return False
 
 
@@ -287,7 +286,7 @@ def forget(log: Location, changefeed: Annotated[str, typer.Argument(metavar="CHA
             f"no changefeed {changefeed} needs {redact(reader.location)}", hint=f"These do: {', '.join(sorted(known)) or 'none'}."
         )
     feeds.remove(reader.storage, changefeed)
-    typer.echo(f"{changefeed} needed changes from {tso.describe(known[changefeed])} on; the log does not wait for it any more")
+    echo(f"{changefeed} needed changes from {tso.describe(known[changefeed])} on; the log does not wait for it any more")
 
 
 @app.command("drop")
@@ -324,7 +323,7 @@ def drop_command(
     finally:
         if lock is not None:
             lock.release()
-    typer.echo(f"{redact(reader.location)} is gone" + ("" if without_pd else ", and PD no longer keeps history for it"))
+    echo(f"{redact(reader.location)} is gone" + ("" if without_pd else ", and PD no longer keeps history for it"))
 
 
 async def _let_go(reader: LogReader, pd: str, tls: tuple[Path | None, Path | None, Path | None]) -> None:
@@ -353,9 +352,9 @@ def _maintain(log: str, options: LogOptions, take_over: bool) -> None:
             joined, removed = joined + done.joined, removed + done.removed
             if not done.joined:
                 break
-    typer.echo(f"{joined} segments joined, {removed} files removed; the log begins at {tso.describe(done.start_ts)}")
+    echo(f"{joined} segments joined, {removed} files removed; the log begins at {tso.describe(done.start_ts)}")
     if done.low is not None:
-        typer.echo(f"nothing was joined, because that takes room first: {done.low}")
+        echo(f"nothing was joined, because that takes room first: {done.low}")
 
 
 def _seconds(distance: str) -> float:

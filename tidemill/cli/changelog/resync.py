@@ -14,6 +14,7 @@ from tidemill.capture.initial_load import answered, ask
 from tidemill.changelog import initial_load
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.reader import LogReader
+from tidemill.cli.shared.terminal import echo
 from tidemill.errors import LogError, LogLocked, UpstreamUnavailable, redact
 
 POLL_S = 0.5
@@ -55,7 +56,7 @@ def command(
     ts: int = answer["ts"]
     plan = initial_load.read_plan(reader.storage, ts)
     parts = len(plan.parts()) if plan is not None else 0
-    typer.echo(f"{table} is read again at {tso.describe(ts)}, in {parts} parts")
+    echo(f"{table} is read again at {tso.describe(ts)}, in {parts} parts")
     if plan is None or no_wait:
         return
     while left := len(initial_load.missing(reader.storage, plan)):
@@ -63,7 +64,7 @@ def command(
         _check_capture(reader)
         if reader.storage.read(f"{initial_load.folder_of(ts)}/{initial_load.PLAN}") is None:
             raise LogError(f"the plan to read {table} again was removed with {left} parts to go")
-    typer.echo("all of it is in the log")
+    echo("all of it is in the log")
 
 
 def _check_capture(reader: LogReader) -> None:

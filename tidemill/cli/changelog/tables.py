@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
 from tidemill import tso
@@ -21,6 +20,7 @@ from tidemill.cli.shared.options import (
     PdOption,
     form,
 )
+from tidemill.cli.shared.terminal import add_row, console, echo
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
 from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
 
@@ -39,14 +39,14 @@ def command(
     """List the tables of a cluster and their keys. Tables without a usable key are delivered only with force-replicate."""
     found = uvloop.run(_tables(pd, at, security_of(pd.split(","), ca, cert, key)))
     if form(output, as_json) is Output.JSON:
-        typer.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     table = Table(*COLUMNS, box=None, pad_edge=False)
     for entry in found:
-        table.add_row(*("" if entry[name] is None else str(entry[name]) for name in COLUMNS))
-    Console(soft_wrap=True).print(table)
+        add_row(table, ("" if entry[name] is None else entry[name] for name in COLUMNS))
+    console().print(table)
     without = sum(1 for entry in found if entry["kind"] == "table" and entry["key"] is None)
-    typer.echo(f"{len(found)} tables and views; {without} without a usable key")
+    echo(f"{len(found)} tables and views; {without} without a usable key")
 
 
 async def _tables(pd: str, at: str, security: Security | None) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import typer
 
 from tidemill import logs, tso
 from tidemill.cli.shared.options import LogLevelOption
+from tidemill.cli.shared.terminal import echo
 from tidemill.cli.shared.topics import ClaimCheckOption, KafkaOption, PartitionNumOption, ProtocolOption, TopicOption, UpstreamOption
 from tidemill.errors import ConfigError
 
@@ -114,7 +115,7 @@ def command(
         stack.enter_context(_shown(consumer))
         consumer.run(stop)
     status = consumer.status()
-    typer.echo(
+    echo(
         f"{status['rows']} rows in {status['transactions']} transactions and {status['ddls']} DDLs, {status['repeated_rows']} repeated rows"
         f" dropped, up to {tso.describe(status['flushed_ts'])}"
     )

@@ -15,6 +15,7 @@ import typer
 
 from tidemill import logs, tso
 from tidemill.cli.shared.options import JsonOption, LogLevelOption, Output, OutputOption, SparkMasterOption, TikvScansOption, TzOption, form
+from tidemill.cli.shared.terminal import echo
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
 from tidemill.cli.shared.topics import TopicOption
 from tidemill.errors import ConfigError, SystemFailed, TidemillError, redact
@@ -86,11 +87,11 @@ def command(
     except OSError as error:
         _fail(SystemFailed.of(error))
     if output is Output.JSON:
-        typer.echo(json.dumps({**_as_json(report), "gone_on": gone_on}, indent=2))
+        echo(json.dumps({**_as_json(report), "gone_on": gone_on}, indent=2))
     else:
         _print(report, fix_sql)
         if gone_on:
-            typer.echo("The changefeed has written above that ts: rows may be named that only changed since. Stop it, and compare again.")
+            echo("The changefeed has written above that ts: rows may be named that only changed since. Stop it, and compare again.")
     if not report.equal:
         raise typer.Exit(DIFFERENT)
 
@@ -211,26 +212,24 @@ def _print(report: Any, fix_sql: Path | None) -> None:
     unequal = [one for one in report.tables if not one.equal]
     for one in unequal:
         counted = ", ".join(f"{count} rows {_WORDS[what.value]}" for what, count in one.rows.items() if count)
-        typer.echo(f"{one.name}: {one.problem or counted}")
+        echo(f"{one.name}: {one.problem or counted}")
     for one in report.differences[:SHOWN]:
-        typer.echo("  " + shown(report.compared[one.table], one))
+        echo("  " + shown(report.compared[one.table], one))
     if len(report.differences) > SHOWN:
-        typer.echo(f"  … and {len(report.differences) - SHOWN} more" + ("" if fix_sql else "; --fix-sql FILE has all"))
+        echo(f"  … and {len(report.differences) - SHOWN} more" + ("" if fix_sql else "; --fix-sql FILE has all"))
     touched = [one.name for one in report.tables if one.touched_only]
     if touched:
-        typer.echo(f"Of {', '.join(touched)} only rows that changed since the log began were compared: it has no initial load of them.")
+        echo(f"Of {', '.join(touched)} only rows that changed since the log began were compared: it has no initial load of them.")
     for table in report.compared:
         if table.left_out:
-            typer.echo(f"{table.name}: {', '.join(table.left_out)} not compared: a DDL converted it, and the log lacks what came of that")
+            echo(f"{table.name}: {', '.join(table.left_out)} not compared: a DDL converted it, and the log lacks what came of that")
     if report.left_out:
-        typer.echo(f"Not compared, because without force-replicate they are not replicated: {', '.join(report.left_out)}")
+        echo(f"Not compared, because without force-replicate they are not replicated: {', '.join(report.left_out)}")
     if report.moved:
-        typer.echo(
-            f"Not compared, because a DDL moved rows between partitions and no key in the log follows them: {', '.join(report.moved)}"
-        )
+        echo(f"Not compared, because a DDL moved rows between partitions and no key in the log follows them: {', '.join(report.moved)}")
     rows = sum(one.upstream_rows for one in report.tables)
     what = "equal" if report.equal else f"{len(unequal)} of them different"
-    typer.echo(f"{len(report.tables)} tables at {tso.describe(report.ts)}, {rows:,} rows upstream: {what}")
+    echo(f"{len(report.tables)} tables at {tso.describe(report.ts)}, {rows:,} rows upstream: {what}")
 
 
 _WORDS = {"missing": "are missing", "extra": "are too many", "different": "differ"}

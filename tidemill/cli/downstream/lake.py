@@ -6,11 +6,11 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tidemill import tso
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
+from tidemill.cli.shared.terminal import add_row, console, echo
 
 app = typer.Typer(help="Look at the tables of a lake, check and clean them.", no_args_is_help=True)
 
@@ -30,14 +30,14 @@ def show(place: PlaceArgument, at: AtOption = "latest", output: OutputOption = O
 
     moment, found = listed(place, _ts(at))
     if form(output, as_json) is Output.JSON:
-        typer.echo(json.dumps({"resolved_ts": moment, "tables": found}, indent=2))
+        echo(json.dumps({"resolved_ts": moment, "tables": found}, indent=2))
         return
-    typer.echo(f"resolved ts {tso.describe(moment)}")
+    echo(f"resolved ts {tso.describe(moment)}")
     columns = ("schema", "table", "version", "rows", "files", "bytes")
     table = Table(*columns, box=None, pad_edge=False)
     for entry in found:
-        table.add_row(*(str(entry[name]) for name in columns))
-    Console(soft_wrap=True).print(table)
+        add_row(table, (entry[name] for name in columns))
+    console().print(table)
 
 
 @app.command("verify")
@@ -47,8 +47,8 @@ def verify(place: PlaceArgument, whole: Annotated[bool, typer.Option("--all", he
 
     checked, problems = verified(place, whole=whole)
     for problem in problems:
-        typer.echo(problem)
-    typer.echo(f"{checked} table versions checked, {len(problems)} problems")
+        echo(problem)
+    echo(f"{checked} table versions checked, {len(problems)} problems")
     if problems:
         raise typer.Exit(1)
 
@@ -64,7 +64,7 @@ def vacuum(
 
     manifests, files = vacuumed(place, _hours(retention), dry_run=dry_run)
     word = "would be removed" if dry_run else "removed"
-    typer.echo(f"{manifests} manifests and {files} data files {word}")
+    echo(f"{manifests} manifests and {files} data files {word}")
 
 
 def _ts(text: str) -> int | None:

@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import typer
-from rich.console import Console
 
 from tidemill.cli.shared.console import as_text
+from tidemill.cli.shared.terminal import console
 from tidemill.cli.shared.topics import ClaimCheckOption, PartitionNumOption, ProtocolOption
 from tidemill.errors import ConfigError
 
@@ -65,11 +65,11 @@ def command(
         events = (event for m in messages for event in read_at(read, *m) if resolved or not isinstance(event, ResolvedMessage))
     if table:
         events = (e for e in events if isinstance(e, ResolvedMessage) or f"{e.schema}.{e.table}" in table)
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = console()
     count = 0
     try:
         for event in itertools.islice(events, limit):
-            console.print(as_text(shown(event, None if full else LONGEST)))
+            terminal.print(as_text(shown(event, None if full else LONGEST)))
             count += not isinstance(event, DdlMessage | ResolvedMessage)
     except KeyboardInterrupt:
         pass

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.shared.terminal import echo
 from tidemill.cli.shared.topics import ClaimCheckOption, KafkaOption, PartitionNumOption, ProtocolOption, TopicOption, UpstreamOption
 
 app = typer.Typer(help="Check what was delivered against the guarantees.", no_args_is_help=True)
@@ -37,11 +38,11 @@ def topic_command(
 
     upstream = upstream_of(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
     found = check_topics(upstream, fetch_of(upstream.claim_check_uri), homes=not by_ts)
-    typer.echo(f"{found.rows} rows, {found.ddls} DDLs and {found.resolved} resolved events, {found.repeats} repeats")
+    echo(f"{found.rows} rows, {found.ddls} DDLs and {found.resolved} resolved events, {found.repeats} repeats")
     for problem in found.problems:
-        typer.echo(str(problem))
+        echo(str(problem))
     for guarantee in Guarantee:
         word = f"broken {found.broken[guarantee]} times" if found.broken[guarantee] else "holds"
-        typer.echo(f"{guarantee.value}. {guarantee.name.lower().replace('_', '-')}: {word}")
+        echo(f"{guarantee.value}. {guarantee.name.lower().replace('_', '-')}: {word}")
     if found.broken:
         raise typer.Exit(1)

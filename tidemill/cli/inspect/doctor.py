@@ -13,7 +13,8 @@ from rich.text import Text
 
 from tidemill.cli.shared.console import of_uri
 from tidemill.cli.shared.feeds import DATA_DIR
-from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
+from tidemill.cli.shared.options import JsonOption, Output, OutputOption, SparkConfOption, SparkMasterOption, form
+from tidemill.cli.shared.terminal import cell, console, echo
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
 from tidemill.doctor.findings import Finding, Health, is_well
 
@@ -27,6 +28,8 @@ def command(
     config: Annotated[Path | None, typer.Option("--config", help="The changefeed's TOML file, which adds to the sink URI.")] = None,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of a run's state.")] = DATA_DIR,
     start_ts: Annotated[str | None, typer.Option("--start-ts", help="Is there still history since then? TSO, RFC 3339, now, -2h.")] = None,
+    master: SparkMasterOption = None,
+    spark_conf: SparkConfOption = None,
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
     ca: CaOption = None,
@@ -40,34 +43,35 @@ def command(
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.config.file import load_config
     from tidemill.doctor.examine import Subjects, examine
+    from tidemill.spark import settings
 
     addresses = None if pd is None else tuple(address.strip() for address in pd.split(",") if address.strip())
     security = None if addresses is None else security_of(addresses, ca, cert, key)
     if sink_uri is not None:
         sink_uri, _ = of_uri(sink_uri, data_dir.absolute() / "console" / "default.jsonl")
     sink = None if sink_uri is None else load_config(config).sink_uri(sink_uri)
-    subjects = Subjects(data_dir, addresses, security, start_ts, log, sink)
+    subjects = Subjects(data_dir, addresses, security, start_ts, log, sink, master, settings.options(spark_conf or ()))
     found: list[Finding] = []
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = console()
     for finding in examine(subjects):
         found.append(finding)
         if form(output, as_json) is not Output.JSON:
-            _print(console, finding)
+            _print(terminal, finding)
     if form(output, as_json) is Output.JSON:
-        typer.echo(json.dumps({"well": is_well(found), "findings": [finding.as_dict() for finding in found]}, ensure_ascii=False, indent=2))
+        echo(json.dumps({"well": is_well(found), "findings": [finding.as_dict() for finding in found]}, ensure_ascii=False, indent=2))
     else:
-        _summary(console, found)
+        _summary(terminal, found)
     sys.stdout.flush()
     if not is_well(found):
         raise typer.Exit(1)
 
 
-def _print(console: Console, finding: Finding) -> None:
-    console.print(Text.assemble((f"{finding.health.value:<8}", _COLOURS[finding.health]), f"{finding.subject}: {finding.text}"))
+def _print(terminal: Console, finding: Finding) -> None:
+    terminal.print(Text.assemble((f"{finding.health.value:<8}", _COLOURS[finding.health]), cell(f"{finding.subject}: {finding.text}")))
     if finding.remedy:
-        console.print(Text(f"        → {finding.remedy}"))
+        terminal.print(cell(f"        → {finding.remedy}"))
 
 
-def _summary(console: Console, found: list[Finding]) -> None:
+def _summary(terminal: Console, found: list[Finding]) -> None:
     counts = {health: sum(finding.health is health for finding in found) for health in Health}
-    console.print(f"{len(found)} checks: {counts[Health.BAD]} failed, {counts[Health.DOUBTFUL]} warnings")
+    terminal.print(f"{len(found)} checks: {counts[Health.BAD]} failed, {counts[Health.DOUBTFUL]} warnings")

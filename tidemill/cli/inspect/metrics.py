@@ -7,6 +7,7 @@ from importlib import resources
 
 import typer
 
+from tidemill.cli.shared.terminal import echo
 from tidemill.metrics.dashboard import dashboard
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,10 +16,10 @@ app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 @app.command("dashboard")
 def print_dashboard() -> None:
     """Print a Grafana dashboard, to be imported there."""
-    typer.echo(json.dumps(dashboard(), indent=2))
+    echo(json.dumps(dashboard(), indent=2))
 
 
 @app.command("alerts")
 def print_alerts() -> None:
     """Print alert rules, a file for `rule_files` of Prometheus."""
-    typer.echo(resources.files("tidemill.metrics").joinpath("alerts.yml").read_text(encoding="utf-8"), nl=False)
+    echo(resources.files("tidemill.metrics").joinpath("alerts.yml").read_text(encoding="utf-8"), nl=False)

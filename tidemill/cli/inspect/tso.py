@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tidemill import tso
+from tidemill.cli.shared.terminal import echo
 
 CONTEXT = {"ignore_unknown_options": True, "help_option_names": ["--help"]}  # so that -2h is a value
 
@@ -21,12 +22,12 @@ def command(
     now = tso.compose(time.time_ns() // 1_000_000)
     ts = tso.parse(value, now)
     moment = tso.when(ts)
-    typer.echo(f"tso       {ts}")
-    typer.echo(f"utc       {moment:%Y-%m-%dT%H:%M:%S}.{tso.physical_ms(ts) % 1000:03d}Z")
-    typer.echo(f"local     {moment.astimezone().isoformat(timespec='milliseconds')}")
-    typer.echo(f"physical  {tso.physical_ms(ts)} ms since 1970")
-    typer.echo(f"logical   {tso.logical(ts)}")
-    typer.echo(f"age       {_age(tso.physical_ms(now) - tso.physical_ms(ts))}")
+    echo(f"tso       {ts}")
+    echo(f"utc       {moment:%Y-%m-%dT%H:%M:%S}.{tso.physical_ms(ts) % 1000:03d}Z")
+    echo(f"local     {moment.astimezone().isoformat(timespec='milliseconds')}")
+    echo(f"physical  {tso.physical_ms(ts)} ms since 1970")
+    echo(f"logical   {tso.logical(ts)}")
+    echo(f"age       {_age(tso.physical_ms(now) - tso.physical_ms(ts))}")
 
 
 def _age(milliseconds: int) -> str:

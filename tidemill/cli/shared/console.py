@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from tidemill.cli.shared.terminal import cell, console
 from tidemill.config.values import parse_bool
 from tidemill.errors import ConfigError
 
@@ -36,7 +37,7 @@ def as_text(line: Shown) -> Text:
     from rich.text import Text
 
     return Text.assemble(
-        (f"{line.at}  ", "dim"), (f"{line.table}  " if line.table else ""), (line.what, COLOURS[line.what]), f"  {line.text}"
+        (f"{line.at}  ", "dim"), cell(f"{line.table}  " if line.table else ""), (line.what, COLOURS[line.what]), cell(f"  {line.text}")
     )
 
 
@@ -53,9 +54,7 @@ class Console:
 
     async def follow(self) -> None:
         """Print until cancelled, and at the end what is left."""
-        from rich.console import Console as Terminal
-
-        terminal = Terminal(highlight=False, soft_wrap=True)
+        terminal = console()
         try:
             while True:
                 self.print_new(terminal)

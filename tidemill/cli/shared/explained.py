@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from tidemill.cli.shared.terminal import add_row, cell, console
 from tidemill.errors import ConfigError
 
 _HEX = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2})*)")
@@ -61,20 +62,20 @@ def cut(text: str) -> str:
 
 
 def _console() -> Console:
-    console = Console(highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=_PIPE_WIDTH)
+    found = console()
+    return found if found.is_terminal else console(width=_PIPE_WIDTH)
 
 
 def print_lines(lines: Iterable[Line]) -> None:
     """Print words and what they stand for."""
-    console = _console()
+    terminal = _console()
     for name, text in lines:
-        console.print(f"[bold]{name:<10}[/bold] {escape(text)}")
+        terminal.print(Text.assemble((f"{name:<10}", "bold"), " ", cell(text)))
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows below a header."""
     table = Table(*header, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(escape(part) for part in row))
+        add_row(table, row)
     _console().print(table)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tidemill import logs, tso
 from tidemill.cli.shared.options import JsonOption, LogLevelOption, Output, OutputOption, StatusAddrOption, form
+from tidemill.cli.shared.terminal import add_row, console, echo
 from tidemill.errors import ConfigError, TidemillError, redact
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def create(
     from tidemill.views.explain import text_of
 
     made = views.create(views.Views(folder), name, log, _query(sql, sql_file), into, database)
-    typer.echo(text_of(made.plan()))
-    typer.echo(f"\nview {name} is created; it begins at {tso.describe(made.begin_ts)}. `tidemill view run {name}` keeps it up to date")
+    echo(text_of(made.plan()))
+    echo(f"\nview {name} is created; it begins at {tso.describe(made.begin_ts)}. `tidemill view run {name}` keeps it up to date")
 
 
 @app.command("explain")
@@ -74,12 +74,12 @@ def explain(
     if (name is None) == (log is None):
         raise ConfigError("explain takes the name of a view, or --log with --sql")
     if name is not None:
-        typer.echo(text_of(Views(folder).read(name).plan()))
+        echo(text_of(Views(folder).read(name).plan()))
         return
     assert log is not None
     plan, begin, _, _ = planned(log, _query(sql, sql_file), database)
-    typer.echo(text_of(plan))
-    typer.echo(f"it would begin at {tso.describe(begin.ts)}{', with the tables of an initial load' if begin.snapshot else ''}")
+    echo(text_of(plan))
+    echo(f"it would begin at {tso.describe(begin.ts)}{', with the tables of an initial load' if begin.snapshot else ''}")
 
 
 @app.command("list")
@@ -94,15 +94,15 @@ def list_(folder: DirOption = DEFAULT_DIR, output: OutputOption = Output.TEXT, a
         progress = kept.progress(name)
         found.append({**shown(kept.read(name)), "resolved_ts": progress.resolved_ts if progress is not None else None})
     if form(output, as_json) is Output.JSON:
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
     table = Table("NAME", "RESOLVED TS", "INTO", "TABLES", box=None, pad_edge=False)
     for one in found:
         ts = one["resolved_ts"]
         tables = one["tables"]
         assert isinstance(tables, list)
-        table.add_row(str(one["name"]), tso.describe(ts) if isinstance(ts, int) else "never ran", str(one["into"]), ", ".join(tables))
-    Console(soft_wrap=True, markup=False).print(table)
+        add_row(table, (one["name"], tso.describe(ts) if isinstance(ts, int) else "never ran", one["into"], ", ".join(tables)))
+    console().print(table)
 
 
 @app.command("show")
@@ -118,12 +118,12 @@ def show(name: NameArgument, folder: DirOption = DEFAULT_DIR, output: OutputOpti
     if form(output, as_json) is Output.JSON:
         steps = [{"depth": one.depth, "step": one.what, "how": one.how, "incremental": one.incremental} for one in explained(plan)]
         resolved = progress.resolved_ts if progress is not None else None
-        typer.echo(json.dumps({**shown(view), "resolved_ts": resolved, "steps": steps}, indent=2, ensure_ascii=False))
+        echo(json.dumps({**shown(view), "resolved_ts": resolved, "steps": steps}, indent=2, ensure_ascii=False))
         return
     for label, value in shown(view).items():
-        typer.echo(f"{label}: {', '.join(value) if isinstance(value, list) else value}")
-    typer.echo(f"resolved ts: {tso.describe(progress.resolved_ts) if progress is not None else 'it never ran'}")
-    typer.echo(f"\n{text_of(plan)}")
+        echo(f"{label}: {', '.join(value) if isinstance(value, list) else value}")
+    echo(f"resolved ts: {tso.describe(progress.resolved_ts) if progress is not None else 'it never ran'}")
+    echo(f"\n{text_of(plan)}")
 
 
 @app.command("run")
@@ -183,7 +183,7 @@ def _run_all(views: list[View], stop: threading.Event, interval: float, until: s
         try:
             goal = None if until is None else view.log_ts() if until == "now" else tso.parse(until)
             view.run(stop, interval_s=interval, until_ts=goal)
-            typer.echo(f"view {view.name} is at {tso.describe(view.resolved_ts)}")
+            echo(f"view {view.name} is at {tso.describe(view.resolved_ts)}")
         except TidemillError as error:
             failed.append(error)
             stop.set()
@@ -204,9 +204,9 @@ def read(name: NameArgument, folder: DirOption = DEFAULT_DIR) -> None:
     from tidemill.views import View
 
     with View(folder, name) as view:
-        typer.echo(f"resolved ts {tso.describe(view.resolved_ts)}", err=True)
+        echo(f"resolved ts {tso.describe(view.resolved_ts)}", err=True)
         for row in view.read().to_pylist():
-            typer.echo(json.dumps(row, default=str, ensure_ascii=False))
+            echo(json.dumps(row, default=str, ensure_ascii=False))
 
 
 @app.command("drop")
@@ -221,7 +221,7 @@ def drop(
     kept = views.Views(folder)
     into = redact(kept.read(name).into)
     views.drop(kept, name, keep_target=keep)
-    typer.echo(f"view {name} is dropped" + (f"; what it delivered stays in {into}" if keep and into != "memory" else ""))
+    echo(f"view {name} is dropped" + (f"; what it delivered stays in {into}" if keep and into != "memory" else ""))
 
 
 def _query(sql: str | None, file: Path | None) -> str:

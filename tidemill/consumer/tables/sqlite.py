@@ -25,6 +25,7 @@ from tidemill.errors import SchemaError, SinkError, SinkUnavailable, TidemillErr
 from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.tidb.names import folded, folded_table
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +249,9 @@ class SqliteTables:
                 self._apply(ddl)
             except TidemillError as error:
                 hint = error.hint or f"Change the tables by hand, then start again with --skip-ddl {ddl.ts}."
-                raise SchemaError(f"the DDL at {ddl.ts} ({ddl.query}) cannot be applied: {error.message}", hint=hint) from error
+                raise SchemaError(
+                    f"the DDL at {ddl.ts} ({short_statement(ddl.query)}) cannot be applied: {error.message}", hint=hint
+                ) from error
             self.connection.execute("INSERT INTO _tidemill_ddls VALUES (?, ?, ?, ?, ?)", identity)
             self.ddls_applied += 1
 

@@ -18,6 +18,7 @@ from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import DBInfo
 from tidemill.tidb.schema.show import create_database, create_table
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,9 @@ def _event(ts: int, seq: int, text: str, database: DBInfo | None, version: Table
     except DdlSyntaxError as error:  # a type or a function that is newer than the grammar
         query, reprinted = text, False
         log.warning(
-            "what creates a table cannot be printed as TiDB prints DDLs: %s; it goes out as SHOW CREATE TABLE says it: %s", error, text
+            "what creates a table cannot be printed as TiDB prints DDLs: %s; it goes out as SHOW CREATE TABLE says it: %s",
+            error,
+            short_statement(text),
         )
     return DdlEvent(
         ts=ts,

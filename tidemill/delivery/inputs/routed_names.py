@@ -16,6 +16,7 @@ from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent, Name
 from tidemill.tidb.schema.tracking.named import session_schema
 from tidemill.tidb.schema.tracking.versions import TableVersion
+from tidemill.visible import short_statement
 
 
 def routed_version(version: TableVersion, routes: TableRoutes) -> TableVersion:
@@ -73,7 +74,7 @@ def _under_targets(event: DdlEvent, routes: TableRoutes, query: str) -> DdlEvent
 
 def _failed(event: DdlEvent, error: DdlSyntaxError) -> TableRoutingFailed:
     return TableRoutingFailed(
-        f"a DDL at {event.ts} cannot be written with the names of table routing: {error}: {event.query}",
+        f"a DDL at {event.ts} cannot be written with the names of table routing: {error}: {short_statement(event.query)}",
         hint="Run by hand downstream what stands for it and leave it out by an event filter (ignore-sql), then resume the changefeed.",
     )
 

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tidemill.budget import MESSAGE, Budget
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.canal_json.codes import MessageType
 from tidemill.protocols.canal_json.events import Column, DdlMessage, Event, RowEvent, RowKind, Value, WatermarkMessage
 from tidemill.protocols.common.claim_check import unpack
-from tidemill.protocols.common.compression import MAX_EXPANDED
 from tidemill.protocols.common.jsonmessage import JsonMessage, JsonMessageError, shown
 from tidemill.protocols.common.jsontext import INT32
 from tidemill.protocols.common.mysqlvalues import base_type, parse_value
@@ -26,13 +25,14 @@ Fetch = Callable[[str], bytes]
 _KINDS = {MessageType.INSERT.value: RowKind.INSERT, MessageType.UPDATE.value: RowKind.UPDATE, MessageType.DELETE.value: RowKind.DELETE}
 
 
-def decode(value: bytes, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDED) -> list[Event]:
+def decode(value: bytes, *, fetch: Fetch | None = None, budget: Budget | None = None) -> list[Event]:
     """Decode a message to its events: one, or one for each row of a message of Canal. Raises JsonMessageError.
 
     A row that was too large is returned as it is in the message, with `only_handle_key` or `claim_check` set. With `fetch` the whole row is
-    read from the claim check's file; errors of `fetch` pass through. `limit`: bytes that a compressed value may expand to.
+    read from the claim check's file; errors of `fetch` pass through. `budget`: what the message may take (None: MESSAGE).
     """
-    message = JsonMessage(value, limit)
+    budget = budget or Budget(MESSAGE)
+    message = JsonMessage(value, budget)
     extension = message.mapping("_tidb")
     kind = message.text("type")
     if kind == MessageType.WATERMARK.value:
@@ -48,14 +48,14 @@ def decode(value: bytes, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDE
     location = message.text("claimCheckLocation", extension, path="_tidb.") if "claimCheckLocation" in extension else None
     head = RowEvent(es, commit_ts, schema, table, _KINDS[kind], (), (), only_handle, location)
     events: list[Event] = list(_rows(message, head))
-    return events if fetch is None or location is None else [_whole(head, fetch, limit)]
+    return events if fetch is None or location is None else [_whole(head, fetch, budget)]
 
 
-def _whole(head: RowEvent, fetch: Fetch, limit: int) -> RowEvent:
+def _whole(head: RowEvent, fetch: Fetch, budget: Budget) -> RowEvent:
     """Return the row in a claim check's file. Raises JsonMessageError for a file with another row."""
     assert head.claim_check is not None
     data = fetch(head.claim_check)
-    kept = decode(_kept_value(data), limit=limit)
+    kept = decode(_kept_value(data), budget=budget)
     found = kept[0] if len(kept) == 1 else None
     if not isinstance(found, RowEvent) or (found.schema, found.table, found.commit_ts) != (head.schema, head.table, head.commit_ts):
         raise JsonMessageError(0, "_tidb.claimCheckLocation", f"the file {head.claim_check[:200]} holds another row than this one")
@@ -65,7 +65,7 @@ def _whole(head: RowEvent, fetch: Fetch, limit: int) -> RowEvent:
 def _kept_value(data: bytes) -> bytes:
     """Return the message in a claim-check file: raw, or in base64 beside its key."""
     try:
-        members = json.loads(data)
+        members = Budget(MESSAGE).json(data)
     except (ValueError, RecursionError):
         return data
     if not isinstance(members, dict) or not members.keys() <= {"key", "value"}:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
 import uuid
 from collections.abc import Callable
 
+from tidemill.budget import MESSAGE, Budget
 from tidemill.errors import MalformedMessage
 
 Keep = Callable[[bytes, bytes], str]
@@ -36,7 +36,7 @@ def pack(key: bytes, value: bytes, *, raw: bool) -> bytes:
 def unpack(data: bytes) -> tuple[bytes, bytes]:
     """Return key and value from a file that is not raw. Raises MalformedMessage."""
     try:
-        found = json.loads(data)
+        found = Budget(MESSAGE).json(data)
         key, value = (base64.b64decode(found.get(name) or "", validate=True) for name in ("key", "value"))
     except (ValueError, AttributeError, TypeError, binascii.Error, RecursionError) as error:
         raise MalformedMessage(f"a claim-check file is not a JSON object with key and value in base64: {error}") from None

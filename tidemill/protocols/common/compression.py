@@ -10,14 +10,12 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from tidemill.budget import MESSAGE, Budget
 from tidemill.protocols.options import Compression
 
 Compress = Callable[[bytes], bytes]
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
-MAX_EXPANDED = 256 << 20
-"""The default limit for the size of an expanded value. TiDB's largest transaction entries fit, escaped."""
-
 _BLANKS = b" \t\r\n"
 _SNAPPY_RATIO = 22  # a tag of 3 bytes gives at most 64
 _CHUNK = 1 << 20
@@ -44,20 +42,20 @@ def _begins_object(data: bytes) -> bool:
     return not text or (text.startswith(b"{") and text[1:].lstrip(_BLANKS)[:1] in (b"", b'"', b"}"))
 
 
-def expand(data: bytes, limit: int = MAX_EXPANDED) -> bytes:
-    """Expand a value to its JSON text. Raises ValueError for broken bytes, or where the text would exceed the limit."""
+def expand(data: bytes, budget: Budget | None = None) -> bytes:
+    """Expand a value to its JSON text. `budget`: of the message (None: one of MESSAGE). Raises ValueError for broken bytes, OverBudget."""
     kind = kind_of(data)
     if kind is Compression.NONE:
         return data
-    return _expand_snappy(data, limit) if kind is Compression.SNAPPY else _expand_lz4(data, limit)
+    budget = budget or Budget(MESSAGE)
+    return _expand_snappy(data, budget) if kind is Compression.SNAPPY else _expand_lz4(data, budget)
 
 
-def _expand_snappy(data: bytes, limit: int) -> bytes:
+def _expand_snappy(data: bytes, budget: Budget) -> bytes:
     size = _snappy_size(data)
     if size < 0 or size > _SNAPPY_RATIO * len(data):
         raise ValueError("it is neither JSON nor a Snappy block")
-    if size > limit:
-        raise ValueError(f"expanded it would be {size} bytes, the limit is {limit}")
+    budget.spend("bytes_out", size)
     try:
         return bytes(pa.decompress(data, decompressed_size=size, codec="snappy", asbytes=True))
     except (OSError, pa.ArrowException):
@@ -74,14 +72,12 @@ def _snappy_size(data: bytes) -> int:
     return -1
 
 
-def _expand_lz4(data: bytes, limit: int) -> bytes:
-    parts, size = [], 0
+def _expand_lz4(data: bytes, budget: Budget) -> bytes:
+    parts = []
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "lz4") as stream:
-            while piece := stream.read(min(_CHUNK, limit + 1 - size)):
-                size += len(piece)
-                if size > limit:
-                    raise ValueError(f"expanded it is more than the limit of {limit} bytes")
+            while piece := stream.read(min(_CHUNK, budget.left("bytes_out") + 1)):
+                budget.spend("bytes_out", len(piece))
                 parts.append(piece)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"it is a broken LZ4 frame: {error}") from None

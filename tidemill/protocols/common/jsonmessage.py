@@ -1,6 +1,6 @@
 """Typed reading of messages whose value is one JSON object. Shared by the decoders of Canal-JSON and simple.
 
-No input makes the reader loop, recurse without end, or use more memory than a small multiple of the message (of `limit`, where it is
+No input makes the reader loop, recurse without end, or use more memory than a small multiple of the message (of `budget`, where it is
 compressed). Unknown members are ignored.
 """
 
@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from tidemill.budget import MESSAGE, Budget, OverBudget
 from tidemill.errors import MalformedMessage
-from tidemill.protocols.common.compression import MAX_EXPANDED, expand
+from tidemill.protocols.common.compression import expand
 from tidemill.protocols.common.jsontext import HALF, INT64, half_pair
 from tidemill.protocols.open.decode import Fault
 
@@ -52,18 +53,21 @@ class JsonMessage:
 
     __slots__ = ("data", "members")
 
-    def __init__(self, value: bytes, limit: int = MAX_EXPANDED) -> None:
+    def __init__(self, value: bytes, budget: Budget | None = None) -> None:
+        budget = budget or Budget(MESSAGE)
         try:
-            self.data = expand(value, limit)
+            self.data = expand(value, budget)
         except ValueError as error:
             raise JsonMessageError(0, "", str(error)) from None
         try:
-            found = _DECODER.decode(self.data.decode())
+            found = budget.json(self.data, _DECODER.decode)
         except UnicodeDecodeError as error:
             raise JsonMessageError(error.start, "", "it is not UTF-8") from None
         except json.JSONDecodeError as error:
             before = error.doc[: error.pos].encode()
             raise JsonMessageError(len(before), "", f"it is not JSON: {error.msg}") from None
+        except OverBudget as error:
+            raise JsonMessageError(0, "", error.message) from None
         except (ValueError, RecursionError) as error:
             problem = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
             raise JsonMessageError(0, "", f"it is not JSON: {problem}") from None

@@ -11,7 +11,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.protocols.common.compression import MAX_EXPANDED
+from tidemill.budget import Budget
 from tidemill.protocols.common.jsonmessage import JsonMessage, shown
 from tidemill.protocols.debezium.events import Column, DdlMessage, Event, RowEvent, RowKind, TableChange, Value, Watermark
 from tidemill.protocols.open.decode import Fault
@@ -27,12 +27,12 @@ _MOST_MICROSECONDS = 24 * 3600 * 1_000_000 * 3_652_059  # more than any date
 _Fields = Mapping[str, Mapping[str, Any]]
 
 
-def decode(key: bytes | None, value: bytes, *, limit: int = MAX_EXPANDED) -> Event:
+def decode(key: bytes | None, value: bytes, *, budget: Budget | None = None) -> Event:
     """Decode a message. Without its key no column is marked as one of the key. Raises JsonMessageError.
 
-    `limit`: bytes that a compressed key or value may expand to.
+    `budget`: what the message may take (None: MESSAGE).
     """
-    message = JsonMessage(value, limit)
+    message = JsonMessage(value, budget)
     payload = message.mapping("payload")
     source = message.mapping("source", payload, path="payload.")
     commit_ts = message.integer("commit_ts", source, path="payload.source.")
@@ -46,14 +46,14 @@ def decode(key: bytes | None, value: bytes, *, limit: int = MAX_EXPANDED) -> Eve
         return Watermark(commit_ts)
     if operation not in KINDS:
         message.fail("payload.op", f"expected c, u, d, r or m, found {shown(operation)}", Fault.READER)
-    keys = _keys(key, limit)
+    keys = _keys(key, budget)
     after, before = (_image(message, payload, name, keys) for name in ("after", "before"))
     start_ts = message.integer("start_ts", source, path="payload.source.") if "start_ts" in source else None
     return RowEvent(commit_ts, start_ts, cluster, schema, table, KINDS[operation], after, before)
 
 
-def _keys(key: bytes | None, limit: int) -> frozenset[str]:
-    return frozenset() if key is None else frozenset(JsonMessage(key, limit).mapping("payload"))
+def _keys(key: bytes | None, budget: Budget | None) -> frozenset[str]:
+    return frozenset() if key is None else frozenset(JsonMessage(key, budget).mapping("payload"))
 
 
 def _objects(message: JsonMessage, members: Mapping[str, Any], name: str, path: str) -> Sequence[Mapping[str, Any]]:

@@ -1,7 +1,7 @@
 """Open Protocol messages → events. Reads messages of TiCDC and Tidemill under any options.
 
 Every length is checked before it is used, so no input makes the decoder wait, loop or use more memory than a small multiple of the message
-(of `limit`, where a value is compressed). Unknown members are ignored, and codes without a name stay numbers.
+(of `budget`, where a value is compressed). Unknown members are ignored, and codes without a name stay numbers.
 The bytes show what a message does not state: compression (`common.compression`), and the dialect of early TiCDC versions, which the
 protocol's document uses in its examples. There a column has no flags `f`, and VARCHAR and CHAR are base64.
 """
@@ -19,9 +19,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
+from tidemill.budget import MESSAGE, Budget, OverBudget, json_nodes
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.common.claim_check import unpack
-from tidemill.protocols.common.compression import MAX_EXPANDED, expand
+from tidemill.protocols.common.compression import expand
 from tidemill.protocols.common.gotext import unquote
 from tidemill.protocols.common.jsontext import HALF, INT32, INT64, half_pair
 from tidemill.protocols.open.codes import (
@@ -84,42 +85,42 @@ Fetch = Callable[[str], bytes]
 """Reads the file of a claim check by the location that a message names: `sinks.claim_check.ClaimCheckStorage(uri).fetch`."""
 
 
-def decode(key: bytes | None, value: bytes | None, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDED) -> list[Event]:
+def decode(key: bytes | None, value: bytes | None, *, fetch: Fetch | None = None, budget: Budget | None = None) -> list[Event]:
     """Decode a message to its events. Raises OpenMessageError.
 
     A row that was too large is returned as it is in the message, with `only_handle_key` or `claim_check` set. With `fetch` the whole row is
-    read from the claim check's file; errors of `fetch` pass through. `limit`: bytes that a compressed value may expand to.
+    read from the claim check's file; errors of `fetch` pass through. `budget`: what the message may take (None: MESSAGE).
     """
-    key, value = key or b"", value or b""
+    key, value, budget = key or b"", value or b"", budget or Budget(MESSAGE)
     version = _word("key", key, 0, "version")
     if version != VERSION:
         raise OpenMessageError("key", 0, "version", f"it is {version}, expected {VERSION}", Fault.READER)
     heads, bodies = list(_frames("key", key, _WORD)), list(_frames("value", value, 0))
     if not heads:
         raise OpenMessageError("key", _WORD, "", "it has no event")
-    members = [_object(head) for head in heads]
+    members = [_object(head, budget) for head in heads]
     if not value and all(found.get("t") == EventType.RESOLVED for found in members):  # as early versions of TiCDC sent them
         bodies = [_Place("value", 0, b"") for _ in heads]
     if len(heads) != len(bodies):
         raise OpenMessageError("value", 0, "", f"it has {len(bodies)} events, the key has {len(heads)}")
-    events = [_event(head, found, body, limit) for head, found, body in zip(heads, members, bodies, strict=True)]
-    return events if fetch is None else [_whole(event, fetch, limit) for event in events]
+    events = [_event(head, found, body, budget) for head, found, body in zip(heads, members, bodies, strict=True)]
+    return events if fetch is None else [_whole(event, fetch, budget) for event in events]
 
 
-def _expanded(body: _Place, limit: int) -> _Place:
+def _expanded(body: _Place, budget: Budget) -> _Place:
     """Return the value's text, expanded if it is compressed."""
     try:
-        text = expand(body.data, limit)
+        text = expand(body.data, budget)
     except ValueError as error:
         body.fail("", str(error))
     return body if text is body.data else _Place(body.part, body.offset, text, expanded=True)
 
 
-def _whole(event: Event, fetch: Fetch, limit: int) -> Event:
+def _whole(event: Event, fetch: Fetch, budget: Budget) -> Event:
     """Replace an event that has only its handle key by the event in the claim check's file."""
     if not isinstance(event, RowEvent) or event.claim_check is None:
         return event
-    kept = decode(*unpack(fetch(event.claim_check)), limit=limit)
+    kept = decode(*unpack(fetch(event.claim_check)), budget=budget)
     if len(kept) != 1 or not isinstance(kept[0], RowEvent) or _identity(kept[0]) != _identity(event):
         raise OpenMessageError("key", 0, "ccl", f"the file {event.claim_check[:200]} holds another row than this one")
     return dataclasses.replace(kept[0], claim_check=event.claim_check)
@@ -209,11 +210,14 @@ def _names(found: dict[str, Any]) -> int:
     return count
 
 
-def _object(place: _Place) -> dict[str, Any]:
+def _object(place: _Place, budget: Budget) -> dict[str, Any]:
     try:
+        budget.spend("nodes", json_nodes(place.data, budget.left("nodes")))
         text = place.data.decode()
     except UnicodeDecodeError as error:
         place.fail("", "it is not UTF-8", at=error.start)
+    except OverBudget as error:
+        place.fail("", error.message)
     found = _plain_object(place.data, text)
     if found is None:
         found = _looked_at(place, text)
@@ -261,15 +265,15 @@ def _text_member(place: _Place, members: Mapping[str, Any], name: str, default: 
 # Events
 
 
-def _event(head: _Place, members: dict[str, Any], body: _Place, limit: int) -> Event:
+def _event(head: _Place, members: dict[str, Any], body: _Place, budget: Budget) -> Event:
     ts = _int_member(head, members, "ts", 0)
     kind = _int_member(head, members, "t")
-    body = _expanded(body, limit)
+    body = _expanded(body, budget)
     if kind == EventType.ROW:
-        return _row(head, members, ts, body)
+        return _row(head, members, ts, body, _object(body, budget))
     if kind == EventType.DDL:
         schema, table = _text_member(head, members, "scm", ""), _text_member(head, members, "tbl", "")
-        ddl = _object(body)
+        ddl = _object(body, budget)
         return DdlMessage(ts, schema, table, _text_member(body, ddl, "q"), named(DdlType, _int_member(body, ddl, "t", *INT32)))
     if kind == EventType.RESOLVED:
         if body.data:
@@ -278,8 +282,7 @@ def _event(head: _Place, members: dict[str, Any], body: _Place, limit: int) -> E
     return head.fail("t", f"event type {kind} is not known", Fault.READER)
 
 
-def _row(head: _Place, members: Mapping[str, Any], ts: int, body: _Place) -> RowEvent:
-    images = _object(body)
+def _row(head: _Place, members: Mapping[str, Any], ts: int, body: _Place, images: Mapping[str, Any]) -> RowEvent:
     present = {name for name in ("u", "p", "d") if images.get(name) is not None}
     if present not in ({"u"}, {"u", "p"}, {"d"}):
         body.fail("", f"expected the members u, u and p, or d; found {', '.join(sorted(present)) or 'none'}")

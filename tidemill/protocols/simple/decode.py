@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.protocols.common.compression import MAX_EXPANDED
+from tidemill.budget import Budget
 from tidemill.protocols.common.jsonmessage import JsonMessage, shown
 from tidemill.protocols.common.mysqlvalues import Value, parse_value
 from tidemill.protocols.open.decode import Fault
@@ -39,9 +39,9 @@ class SimpleDecoder:
     def __init__(self) -> None:
         self._schemas: OrderedDict[tuple[str, str, int], TableSchema] = OrderedDict()
 
-    def decode(self, value: bytes, *, limit: int = MAX_EXPANDED) -> Event:
+    def decode(self, value: bytes, *, budget: Budget | None = None) -> Event:
         """Decode a message. Raises JsonMessageError. A row is not typed if its table's description has not come yet."""
-        message = JsonMessage(value, limit)
+        message = JsonMessage(value, budget)
         event = _event(message, self._schemas.get(_row_schema(message)))
         if isinstance(event, Bootstrap):
             self._learn(event.table)
@@ -60,12 +60,12 @@ class SimpleDecoder:
             self._schemas.popitem(last=False)
 
 
-def decode(value: bytes, schema: TableSchema | None = None, *, limit: int = MAX_EXPANDED) -> Event:
+def decode(value: bytes, schema: TableSchema | None = None, *, budget: Budget | None = None) -> Event:
     """Decode a message. `schema` types a row's values. Raises JsonMessageError.
 
-    `limit`: bytes that a compressed value may expand to.
+    `budget`: what the message may take (None: MESSAGE).
     """
-    return _event(JsonMessage(value, limit), schema)
+    return _event(JsonMessage(value, budget), schema)
 
 
 def _row_schema(message: JsonMessage) -> tuple[str, str, int]:

@@ -33,6 +33,7 @@ COMMON: dict[int, str] = {
     1298: "The server does not know this time zone: load its time zone tables (mysql_tzinfo_to_sql){zone}.",
     1364: "The table downstream has a column that rows upstream lack, and it has no default.",
     1406: "The column downstream is narrower than upstream.",
+    2059: "Set ssl-ca if the server needs the password itself (PAM, LDAP). If it does not, somebody else answers there.",
 }
 _WORDS: dict[Program, dict[str, str]] = {
     _C: {

@@ -20,12 +20,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidemill.errors import SystemFailed, TidemillError
+from tidemill.metrics.hosts import HINT, is_own, own_hosts
 from tidemill.rules.names import did_you_mean
+from tidemill.server.api import audit
 from tidemill.server.api.answers import Writer
 from tidemill.server.api.errors import INTERNAL, INVALID, Failure, failure_of
 from tidemill.server.api.requests import BodyTooLarge, BodyTooSlow, CrossOrigin, Guard, Json, shortened
 from tidemill.server.api.routes import changefeeds, cluster, page, placement, unsafe, version1
-from tidemill.server.api.tokens import Tokens, Unauthorized
+from tidemill.server.api.tokens import Forbidden, Tokens, Unauthorized
 from tidemill.server.page.watch import Watch
 from tidemill.server.service import ChangefeedService
 
@@ -35,6 +37,7 @@ _STATUSES: Mapping[type[TidemillError], HTTPStatus] = {
     BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     CrossOrigin: HTTPStatus.FORBIDDEN,
+    Forbidden: HTTPStatus.FORBIDDEN,
 }
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _VERSIONS = ("1.0", "1.1")
@@ -42,12 +45,18 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(
-    service: ChangefeedService, *, tokens: Tokens | None = None, zone: tzinfo | None = None, watch: Watch | None = None
+    service: ChangefeedService,
+    *,
+    tokens: Tokens | None = None,
+    zone: tzinfo | None = None,
+    watch: Watch | None = None,
+    address: str = "",
 ) -> FastAPI:
     """Return the application that serves a service at --addr.
 
     `tokens`: who may change something; None: everybody who reaches the port. `zone`: of times that TiCDC writes without one; None: the
-    machine's. `watch`: what the web page shows besides; None: one without history and log.
+    machine's. `watch`: what the web page shows besides; None: one without history and log. `address`: where clients reach the server,
+    HOST:PORT: its name is one of the server's own.
 
     More routes may be added to what is returned (`include_router`, `mount`); those of this module come first.
     """
@@ -67,7 +76,7 @@ def create_app(
         cluster.routes(service, guard),
         unsafe.routes(service, guard),
         version1.routes(service, write, guard),
-        page.routes(service, watch or Watch(service, tokens=tokens is not None), guard.reads),
+        page.routes(service, watch or Watch(service, tokens=tokens is not None), guard),
     )
     for router in routers:
         app.include_router(router)
@@ -85,6 +94,8 @@ def create_app(
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_unexpected)
+    if tokens is None:
+        app.add_middleware(_OwnName, service=service, own=own_hosts(address))
     app.add_middleware(_RequestLog)
     app.openapi = partial(_document, app, app.openapi)  # type: ignore[method-assign]
     return app
@@ -169,6 +180,31 @@ async def _on_unexpected(request: Request, error: Exception) -> Response:
 # ------------------------------------------------------------------ log
 
 
+class _OwnName:
+    """Refuses requests to a name that is not the server's. Without tokens, a page that reaches the port reads and changes all."""
+
+    def __init__(self, app: ASGIApp, service: ChangefeedService, own: frozenset[str]) -> None:
+        self._app, self._service, self._own = app, service, own
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        hosts = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] != "http" or await self._is_own(",".join(hosts)):
+            await self._app(scope, receive, send)
+            return
+        failure = failure_of(CrossOrigin(f"{shortened(','.join(hosts))} is not a name of this server", hint=f"{HINT} Or use --auth-file."))
+        scope["state"]["failure"] = failure
+        await Json(failure.body(), HTTPStatus.FORBIDDEN)(scope, receive, send)
+
+    async def _is_own(self, host: str) -> bool:
+        """Whether a name is this server's, or that of one which sends requests on to it."""
+        if is_own(host, self._own):
+            return True
+        try:
+            return is_own(host, own_hosts(*(one.address for one in await self._service.captures())))
+        except TidemillError:
+            return False
+
+
 class _RequestLog:
     """Writes a line for each request that changes something or fails, and adds headers to all answers."""
 
@@ -198,11 +234,13 @@ class _RequestLog:
             await self._app(scope, receive, noting)
         finally:
             _note(scope, status, time.monotonic() - begun)
+            if scope["state"].get("changes"):
+                audit.write(scope, status)
 
 
 def _note(scope: Scope, status: int, took: float) -> None:
     state = scope.get("state", {})
-    level = logging.WARNING if status >= 500 else logging.INFO if status >= 400 or state.get("changes") else logging.DEBUG
+    level = logging.WARNING if status >= 500 else logging.INFO if status >= 400 and not state.get("changes") else logging.DEBUG
     if not _log.isEnabledFor(level):
         return
     failure: Failure | None = state.get("failure")

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from tidemill.budget import REQUEST, Budget, OverBudget
 from tidemill.config.replica_config import asks_for_nothing
 from tidemill.rules.names import did_you_mean, is_misspelled
 from tidemill.server.api.errors import invalid
@@ -22,7 +24,7 @@ from tidemill.tso import MAX_TS
 _SHOWN = 80
 _log = logging.getLogger(__name__)
 MOST_ITEMS = 10_000
-"""Items of all lists of a body. Each rule of tables and columns costs time and memory for as long as its changefeed is there."""
+"""Items of all lists and objects of a body. Each rule costs time and memory for as long as its changefeed is there."""
 
 
 class Request(BaseModel):
@@ -383,7 +385,7 @@ def _is_of_newer_client(model: type[Request], key: str, value: Any) -> bool:
 
 def _json(data: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(data.decode(), parse_constant=_no_constant)
+        found = Budget(REQUEST).json(data, _LOAD)
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise invalid(f"the body is not UTF-8: byte {error.start}") from None
@@ -391,6 +393,8 @@ def _json(data: bytes) -> Mapping[str, Any]:
         raise invalid("a text of the body has half of a surrogate pair") from None
     except json.JSONDecodeError as error:
         raise invalid(f"the body is not JSON: {error.msg}, at line {error.lineno}, column {error.colno}") from None
+    except OverBudget as error:
+        raise invalid(f"the body is too large: {error.message}") from None
     except ValueError as error:  # also a number of thousands of digits
         raise invalid(f"the body is not JSON: {str(error)[:_SHOWN]}") from None
     except RecursionError:
@@ -401,22 +405,26 @@ def _json(data: bytes) -> Mapping[str, Any]:
         raise invalid("the body is nested too deep")
     if items_of(found) > MOST_ITEMS:
         raise invalid(
-            f"the lists of the body have more than {MOST_ITEMS} items", "Say it by fewer rules: wildcards, or `!` for exceptions."
+            f"the lists and objects of the body have more than {MOST_ITEMS} items",
+            "Say it by fewer rules: wildcards, or `!` for exceptions.",
         )
     return found
 
 
 def items_of(value: Any) -> int:
-    """Return how many items the lists of a JSON value have, those of lists in them included. The value is shallow."""
+    """Return how many items the lists and objects of a JSON value have, those within them included. The value is shallow."""
     level, count = [value], 0
     while level:
-        count += sum(len(one) for one in level if isinstance(one, list))
+        count += sum(len(one) for one in level if isinstance(one, list | dict))
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]
     return count
 
 
 def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is not a number of JSON")
+
+
+_LOAD = partial(json.loads, parse_constant=_no_constant)
 
 
 def _complaint(error: ErrorDetails, model: type[Request]) -> str:

@@ -14,6 +14,7 @@ INTERNAL = "CDC:ErrInternalServerError"
 UNAUTHORIZED = "CDC:ErrUnauthorized"
 
 _OURS = {
+    "TM:ErrOverBudget": "CDC:ErrAPIInvalidParam",
     "TM:ErrConfig": "CDC:ErrInvalidReplicaConfig",
     "TM:ErrStartTsOutOfLog": "CDC:ErrStartTsBeforeGC",
     "TM:ErrStartTsBeforeGC": "CDC:ErrStartTsBeforeGC",

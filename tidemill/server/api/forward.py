@@ -20,10 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidemill.errors import TidemillError
 from tidemill.server.api.errors import failure_of
 from tidemill.server.api.requests import BODY_LIMIT, Json
+from tidemill.server.api.requests import FORWARDED as HEADER
 from tidemill.server.errors import OwnerNotFound
 
-HEADER = "x-tidemill-forwarded"
-"""The id of the server that sent a request on."""
 WAIT_S = 12.0
 """How long a request waits for a server that leads."""
 ANSWER_S = 90.0

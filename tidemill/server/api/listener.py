@@ -28,6 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tidemill.errors import ConfigError, cannot_listen
 from tidemill.server.api.door import Door
 from tidemill.server.api.errors import INVALID, UNAUTHORIZED, Failure
+from tidemill.server.api.requests import COMMON_NAMES
 
 HEAD_S = 15.0
 """How long a TLS handshake with the head of the first request may take, the head of a later one, and what is left of a body after the
@@ -56,6 +57,8 @@ class Certificates:
     ca: Path | None = None
     allowed_cn: tuple[str, ...] = ()
     mtls: bool = False
+    asks: bool = False
+    """Clients are asked for a certificate of --ca, and need not show one."""
 
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS context; None: no TLS. Raises ConfigError that names the flag."""
@@ -84,7 +87,7 @@ class Certificates:
                 found.load_verify_locations(self.ca)
             except (OSError, ssl.SSLError) as error:
                 raise ConfigError(f"--ca {self.ca}: {error}") from None
-            found.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
+            found.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL if self.asks else ssl.CERT_NONE
         return found
 
     def versions(self) -> tuple[tuple[int, int], ...]:
@@ -129,12 +132,13 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         self._number = transport.get_extra_info("socket").fileno()
         self._wait()
-        if self.allowed_cn:
-            names = common_names(transport.get_extra_info("peercert") or {})
-            if not set(names) & set(self.allowed_cn):
-                _log.warning("a client whose certificate has the common name %s is not allowed", ", ".join(names) or "none")
-                said = f"the certificate's common name is not allowed: {', '.join(names) or 'none'}"
-                self.app = _Refused(Failure(403, UNAUTHORIZED, said))
+        names = common_names(transport.get_extra_info("peercert") or {})
+        if names:
+            self.app = _Named(self.app, names)
+        if self.allowed_cn and not set(names) & set(self.allowed_cn):
+            _log.warning("a client whose certificate has the common name %s is not allowed", ", ".join(names) or "none")
+            said = f"the certificate's common name is not allowed: {', '.join(names) or 'none'}"
+            self.app = _Refused(Failure(403, UNAUTHORIZED, said))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -174,6 +178,17 @@ class _Protocol(H11Protocol):
         self._waits = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+class _Named:
+    """Tells an application the names in the certificate of a connection's client."""
+
+    def __init__(self, app: Any, names: list[str]) -> None:
+        self._app, self._names = app, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[COMMON_NAMES] = self._names
+        await self._app(scope, receive, send)
 
 
 class _Refused:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import re
-import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -20,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from tidemill.errors import TidemillError, redact
 from tidemill.server.api import bodies as b
 from tidemill.server.api.errors import invalid
-from tidemill.server.api.tokens import Tokens
+from tidemill.server.api.tokens import Forbidden, Role, Tokens
 from tidemill.server.errors import InvalidKeyspace
 from tidemill.server.service import DEFAULT_NAMESPACE, UpstreamNames
 
@@ -33,6 +31,10 @@ REST_LIMIT, REST_S = 16 << 20, 5.0
 _ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 _ID_LENGTH = 128
 _SHOWN = 160
+COMMON_NAMES = "tidemill.common_names"
+"""Of a scope: the names in the client's certificate."""
+FORWARDED = "x-tidemill-forwarded"
+"""A header: the id of the server that sent a request on."""
 
 
 class BodyTooLarge(TidemillError):
@@ -170,23 +172,39 @@ def takes(model: type[b.Request], *, required: bool = True) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Lets in requests that change something. `tokens` None: from everybody who reaches the port."""
+    """Lets in requests by the role of who sent them. `tokens` None: from everybody who reaches the port. Each method raises Unauthorized,
+    Forbidden, CrossOrigin."""
 
     tokens: Tokens | None = None
 
     async def __call__(self, request: Request) -> None:
-        """Raise Unauthorized or CrossOrigin."""
+        """Let in what changes something."""
         request.state.changes = True
-        _check_origin(request.headers)
-        if self.tokens is None:
-            _check_name(request)
-        else:
-            request.state.user = self.tokens.check(request.headers.get("authorization"))
+        self._check(request, Role.ADMIN)
+
+    async def operates(self, request: Request) -> None:
+        """Let in what pauses or resumes."""
+        request.state.changes = True
+        self._check(request, Role.OPERATE)
+
+    async def compiles(self, request: Request) -> None:
+        """Let in what changes nothing, and costs the server time: rules that a request brings."""
+        self._check(request, Role.OPERATE)
 
     async def reads(self, request: Request) -> None:
-        """Let in whoever may read what is not for everybody. Raise Unauthorized."""
+        """Let in who may read what is not for everybody."""
         if self.tokens is not None:
-            self.tokens.check(request.headers.get("authorization"))
+            self._check(request, Role.READ)
+
+    def _check(self, request: Request, role: Role) -> None:
+        _check_origin(request.headers)
+        if self.tokens is None:
+            return
+        names = () if FORWARDED in request.headers else request.scope.get(COMMON_NAMES, ())  # a certificate of another server
+        caller = self.tokens.check(request.headers.get("authorization"), names)
+        request.state.user = f"{caller.name} ({caller.role.name.lower()})"
+        if caller.role < role:
+            raise Forbidden(f"{caller.name} has the role {caller.role.name.lower()}, and this needs {role.name.lower()}")
 
 
 def _check_origin(headers: Mapping[str, str]) -> None:
@@ -198,35 +216,9 @@ def _check_origin(headers: Mapping[str, str]) -> None:
         raise CrossOrigin("a page of another site may not change anything here")
 
 
-def _check_name(request: Request) -> None:
-    """A name of another site may be made to lead to this machine: then a page of that site is of the same origin as the API. A server that
-    is reached over the loopback has few names. An address cannot be made to lead elsewhere, so any is taken."""
-    host = _parts(f"//{request.headers.get('host') or ''}").hostname or ""
-    server, _ = request.scope.get("server") or ("", 0)
-    at = _address(server)
-    if "origin" not in request.headers or at is None or not at.is_loopback or _address(host) is not None:
-        return
-    if host not in ("localhost", socket.gethostname().lower()) and not host.endswith(".localhost"):
-        raise CrossOrigin(
-            f"a page of {shortened(host)} may not change anything here: that is not a name of this machine",
-            hint="Open the page as localhost. For other names, as behind a proxy, start the server with --auth-file.",
-        )
-
-
 def _parts(url: str) -> SplitResult:
     """The parts of a URL in a header. Where it is not a URL, all of them are empty."""
     try:
         return urlsplit(url)
     except ValueError:
         return urlsplit("")
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address that a host is given by; None for a name."""
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-GuardCall = Callable[[Request], Any]

@@ -1,20 +1,21 @@
-"""Who may change something: bearer tokens from a file.
+"""Who may do what: bearer tokens and names of client certificates, from a file.
 
-The file has a token a line, or `NAME TOKEN`. A line that begins with # is a comment. It is read again when it changes, so tokens can be
-replaced while the server runs. A client sends `Authorization: Bearer TOKEN`, or Basic with NAME as the user and TOKEN as the password, as
-`cdc cli --user --password` does.
+A line is `TOKEN`, `NAME TOKEN`, `NAME TOKEN ROLE`, or `cn=COMMON_NAME ROLE`. Without a role it is admin. A line that begins with # is a
+comment. The file is read again when it changes, so tokens can be replaced while the server runs. A client sends `Authorization: Bearer
+TOKEN`, or Basic with NAME as the user and TOKEN as the password, as `cdc cli --user --password` does; or it shows a certificate.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import enum
 import hashlib
 import hmac
 import logging
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,37 @@ SHORTEST = 16
 """Characters of a token: a shorter one can be guessed."""
 
 _log = logging.getLogger(__name__)
+
+
+_CERTIFICATE = "cn="
+
+
+class Role(enum.IntEnum):
+    """What somebody may do. Each may do what those before it may."""
+
+    READ = 1
+    """See what is not for everybody: the log, what the server keeps."""
+    OPERATE = 2
+    """Pause and resume."""
+    ADMIN = 3
+    """All else."""
+
+
+_ROLES = {role.name.lower(): role for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request, as the log names them."""
+
+    name: str
+    role: Role
+
+
+class Forbidden(TidemillError):
+    """The sender is known, and its role may not do this."""
+
+    code = "CDC:ErrUnauthorized"
 
 
 class Unauthorized(TidemillError):
@@ -38,19 +70,29 @@ class Tokens:
 
     path: Path
     _read_at: tuple[int, int, int] = (0, 0, 0)
-    _known: Mapping[bytes, str] = field(default_factory=dict, repr=False)
+    _known: Mapping[bytes, Caller] = field(default_factory=dict, repr=False)
+    _certificates: Mapping[str, Role] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._load()
 
-    def check(self, authorization: str | None) -> str:
-        """Return the name of whoever sent this header. Raises Unauthorized."""
+    @property
+    def names_certificates(self) -> bool:
+        """Whether certificates of clients have roles."""
+        return bool(self._certificates)
+
+    def check(self, authorization: str | None, common_names: Iterable[str] = ()) -> Caller:
+        """Return who sent this header, over a connection with a certificate of these names. Raises Unauthorized."""
         self._load_again()
+        if not authorization:
+            named = [Caller(f"{_CERTIFICATE}{name}", self._certificates[name]) for name in common_names if name in self._certificates]
+            if named:
+                return max(named, key=lambda caller: caller.role)
         user, token = _sent(authorization)
         digest = _digest(token)
-        for known, name in self._known.items():
-            if hmac.compare_digest(known, digest) and (not user or not name or user == name):
-                return name or user or "a token"
+        for known, caller in self._known.items():
+            if hmac.compare_digest(known, digest) and (not user or not caller.name or user == caller.name):
+                return Caller(caller.name or user or "a token", caller.role)
         raise Unauthorized("the token is not known", hint="Send one of those in the server's --auth-file.")
 
     def _load_again(self) -> None:
@@ -67,7 +109,8 @@ class Tokens:
             raise ConfigError(f"--auth-file {self.path}: {error}") from None
         if stat.S_IMODE(self.path.stat().st_mode) & 0o077:
             _log.warning("others may read the token file %s: chmod 600 it", self.path)
-        self._known, self._read_at = dict(_lines(text, self.path)), version
+        self._known, self._certificates = _callers(text, self.path)
+        self._read_at = version
 
 
 def _version(path: Path) -> tuple[int, int, int]:
@@ -75,21 +118,34 @@ def _version(path: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _lines(text: str, path: Path) -> list[tuple[bytes, str]]:
-    """Return (digest, name) of each line. Raises ConfigError that shows no token."""
-    found = []
+def _callers(text: str, path: Path) -> tuple[dict[bytes, Caller], dict[str, Role]]:
+    """Return who has which token (by its digest), and the roles of certificates' names. Raises ConfigError that shows no token."""
+    tokens: dict[bytes, Caller] = {}
+    certificates: dict[str, Role] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) > 2:
-            raise ConfigError(f"--auth-file {path}, line {number}: expected TOKEN or NAME TOKEN")
+        where = f"--auth-file {path}, line {number}"
+        if words[0].startswith(_CERTIFICATE) and len(words) == 2:
+            certificates[words[0].removeprefix(_CERTIFICATE)] = _role(words[1], where)
+            continue
+        if len(words) > 3:
+            raise ConfigError(f"{where}: expected TOKEN or NAME TOKEN, with a role or without, or {_CERTIFICATE}COMMON_NAME ROLE")
+        role = _role(words.pop(), where) if len(words) == 3 else Role.ADMIN
         if len(words[-1]) < SHORTEST:
-            raise ConfigError(f"--auth-file {path}, line {number}: a token has at least {SHORTEST} characters")
-        found.append((_digest(words[-1]), words[0] if len(words) == 2 else ""))
-    if not found:
+            raise ConfigError(f"{where}: a token has at least {SHORTEST} characters")
+        tokens[_digest(words[-1])] = Caller(words[0] if len(words) == 2 else "", role)
+    if not tokens and not certificates:
         raise ConfigError(f"--auth-file {path} has no token")
-    return found
+    return tokens, certificates
+
+
+def _role(word: str, where: str) -> Role:
+    """Raises ConfigError, which does not show the word: it may be a token."""
+    if word not in _ROLES:
+        raise ConfigError(f"{where}: expected TOKEN or NAME TOKEN, or a role as the last word", hint=f"There are {', '.join(_ROLES)}.")
+    return _ROLES[word]
 
 
 def _digest(token: str) -> bytes:

@@ -142,7 +142,9 @@ class Operations(Questions):
         except ConfigError as error:
             raise e.InvalidReplicaConfig(error.message, hint=error.hint) from error
         try:
-            return settings.sink(self._options.data_dir), config
+            sink = settings.sink(self._options.data_dir)
+            self._options.permitted.check(sink, self._options.data_dir.absolute() / "canal")
+            return sink, config
         except ConfigError as error:
             raise e.InvalidSinkUri(error.message, hint=error.hint) from error
 

@@ -127,7 +127,7 @@ class Questions(Hosting):
         return await self._table_lists(config, start_ts or None)
 
     async def _table_lists(self, config: ChangefeedConfig, ts: int | None) -> s.TableLists:
-        return lists_of(await self._newest_tables(ts), await asyncio.to_thread(config.table_filter))
+        return await asyncio.to_thread(lists_of, await self._newest_tables(ts), await asyncio.to_thread(config.table_filter))
 
     async def _check_history(self, ts: int) -> None:
         """Raises StartTsBeforeLog, with the GC safe point, if the cluster no longer has what follows a ts."""

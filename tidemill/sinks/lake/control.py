@@ -19,6 +19,7 @@ from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.lineage import origins
 from tidemill.tidb.schema.tracking.versions import TableVersion
+from tidemill.visible import short_statement
 
 
 class Do(enum.Enum):
@@ -108,7 +109,8 @@ class LakeControl:
     def _step(self, event: DdlEvent) -> LakeDdl | None:
         if event.type in _REFUSED and not self._history:
             raise SinkError(
-                f"{event.schema}.{event.table}: {_REFUSED[Action(event.type)]} by a DDL, and no change says which: {event.query}",
+                f"{event.schema}.{event.table}: {_REFUSED[Action(event.type)]} by a DDL, "
+                f"and no change says which: {short_statement(event.query)}",
                 hint=_HINT,
             )
         if event.type == Action.DROP_SCHEMA:

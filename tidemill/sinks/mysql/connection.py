@@ -28,6 +28,10 @@ with extra("mysql"):
     from pymysql.cursors import SSCursor
 
 ACCESS_DENIED = 1045
+CANNOT_AUTHENTICATE = 2059
+"""CR_AUTH_PLUGIN_CANNOT_LOAD, which MySQL's own client ends with then."""
+_IN_CLEAR = ("mysql_clear_password", "dialog")
+"""Ways to log in that send the password as it is."""
 FETCHED = 1024
 KILL_MS = 5_000
 """How long to wait for a server that is to end a statement."""
@@ -220,6 +224,20 @@ def _opened(options: MysqlOptions) -> Any:
         return _connect(options, plain)
 
 
+class _NotInClear:
+    """Does not send the password in clear text, whatever the server asks for: anybody may answer at the address, or stand between. TLS that
+    the options do not ask for does not change that, because nobody's certificate is checked then."""
+
+    def __init__(self, connection: object) -> None:
+        pass
+
+    def authenticate(self, packet: object) -> None:
+        """Raise what ends the login."""
+        raise pymysql.err.OperationalError(
+            CANNOT_AUTHENTICATE, "the server asks for the password in clear text, and it is not sent without TLS"
+        )
+
+
 def _connect(options: MysqlOptions, password: str) -> Any:
     with faults():
         return pymysql.connect(
@@ -235,6 +253,7 @@ def _connect(options: MysqlOptions, password: str) -> Any:
             write_timeout=options.write_timeout / 1000,
             ssl=_context(options.tls) if options.tls is not None else None,
             program_name="tidemill",
+            auth_plugin_map=None if options.tls is not None else dict.fromkeys(_IN_CLEAR, _NotInClear),
         )
 
 

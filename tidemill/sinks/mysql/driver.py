@@ -20,6 +20,7 @@ from tidemill.sinks.mysql.known import cluster_id_of
 from tidemill.sinks.mysql.sync.moments import is_sync_point
 from tidemill.sinks.mysql.sync.points import SyncPoints
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class MysqlDriverSink(ByDispatchers):
             self._fresh = False
             self._left = self._books.remembered()
             for ddl in self._left:
-                log.info("DDL at %s goes on: %s", describe(ddl.ts), ddl.query)
+                log.info("DDL at %s goes on: %s", describe(ddl.ts), short_statement(ddl.query))
                 self._background.start(ddl)
             if self._options.sync_point_every:
                 self._sync_points = SyncPoints(ctx.feed, self._options.sync_point_retention)
@@ -113,7 +114,7 @@ class MysqlDriverSink(ByDispatchers):
         if self._ddls == 0 and attempt.done is Done.NOTHING:
             books.mark_rows()
         if attempt.done is Done.ALL or (self._again and self._ddls < attempt.ddls):
-            log.info("DDL at %s was run before: %s", describe(ddl.ts), ddl.query)
+            log.info("DDL at %s was run before: %s", describe(ddl.ts), short_statement(ddl.query))
             return
         self._background.settle(ddl.tables, self._stop)
         self._look_at_background(books)
@@ -129,7 +130,7 @@ class MysqlDriverSink(ByDispatchers):
             running = self._background.start(ddl)
             running.over.wait(self._options.async_ddl_timeout / 1000)
             if not running.over.is_set():
-                log.info("DDL at %s goes on while rows are written: %s", describe(ddl.ts), ddl.query)
+                log.info("DDL at %s goes on while rows are written: %s", describe(ddl.ts), short_statement(ddl.query))
             self._look_at_background(books)
         books.count(ddl)
 

@@ -71,9 +71,10 @@ def _made(folder: Path) -> Path:
     hint = f"Let the environment variable {VARIABLE} name a folder of your own."
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = folder.lstat().st_uid
+        found = [(one, one.lstat()) for one in (folder, folder.parent)]
     except OSError as error:
         raise ConfigError(f"the folder of the query's capture cannot be made: {folder}: {error.strerror}", hint=hint) from None
-    if owner != os.getuid():
-        raise ConfigError(f"the folder of the query's capture is another user's: {folder}", hint=hint)
+    for one, state in found:  # whoever has the folder around it can put another one in its place
+        if state.st_uid != os.getuid() and not (one != folder and VARIABLE in os.environ):
+            raise ConfigError(f"the folder of the query's capture is another user's: {one}", hint=hint)
     return folder

@@ -30,6 +30,10 @@ STEPS, STEPS_A_TOKEN = 2000, 40
 _NUMBERS = {Kind.INT: print_integer, Kind.DECIMAL: print_decimal, Kind.FLOAT: print_float}
 
 
+_DIGITS = 40
+"""More than a number has that anything is printed of. Python itself reads 4,300."""
+
+
 class Cursor:
     """A position in a list of tokens. Every parsing method consumes what it recognises and returns the text TiDB prints for it.
 

@@ -23,6 +23,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- else -}}{{ .Values.serviceAccount.name | default "default" }}{{- end -}}
 {{- end -}}
 
+{{- define "tidemill.statusIsOpen" -}}
+{{- if or .Values.metrics.open .Values.metrics.serviceMonitor.enabled -}}yes{{- end -}}
+{{- end -}}
+
 {{- define "tidemill.onKubernetes" -}}
 {{- if hasPrefix "k8s://" .Values.spark.master -}}yes{{- end -}}
 {{- end -}}

@@ -29,6 +29,7 @@ from tidemill.sinks.mysql.window import Window
 from tidemill.tidb.ddltext import DdlSyntaxError, exact_ddl
 from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tso import describe, physical_ms
+from tidemill.visible import short_statement
 
 BOOKS = "tidb_binlog"
 """The schema of our own tables."""
@@ -214,6 +215,6 @@ def _execute(connection: Connection, query: str, special: Iterable[tuple[str, st
         query = exact_ddl(query) if "\\" in query else query
     other, told = dialect.rewritten(query, connection.server, special)
     if told:
-        _log.warning("a DDL is rewritten, %s: %s", ", ".join(told), query)
+        _log.warning("a DDL is rewritten, %s: %s", ", ".join(told), short_statement(query))
     if other:
         connection.run(other)

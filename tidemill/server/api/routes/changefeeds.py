@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from tidemill.budget import REQUEST, Budget
+from tidemill.changefeed.states import State
+from tidemill.config.file import check_config
 from tidemill.config.replica_config import from_json
 from tidemill.config.toml_text import toml_text
 from tidemill.errors import ConfigError
 from tidemill.server.api import bodies as b
 from tidemill.server.api.answers import Writer
+from tidemill.server.api.audit import facts, facts_of, note
 from tidemill.server.api.errors import failure_of, invalid
 from tidemill.server.api.requests import (
-    GuardCall,
+    Guard,
     IdPath,
     Json,
     answer,
@@ -39,10 +44,10 @@ Namespace = Annotated[str, Depends(namespace_of)]
 StateQuery = Annotated[str | None, Query(description="`all`, or one state. Without it: all but finished and removed ones.", max_length=32)]
 
 
-def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRouter:
+def routes(service: ChangefeedService, write: Writer, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v2/changefeeds", tags=["changefeed"])
-    changing = [Depends(guard)]
+    changing, operating = [Depends(guard)], [Depends(guard.operates)]
 
     @router.get("", responses=documented(b.ListResponse[b.ChangefeedCommonInfo]))
     async def list_changefeeds(namespace: Namespace, state: StateQuery = None) -> Response:
@@ -57,7 +62,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
             checked_id(body.changefeed_id)
         if not body.sink_uri:
             raise InvalidSinkUri("sink uri invalid: sink_uri is empty, cannot create a changefeed without sink_uri")
-        config = config_of(body.replica_config)
+        config = await config_of(body.replica_config)
         created = await service.create(
             NewChangefeed(
                 sink_uri=body.sink_uri,
@@ -72,6 +77,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
                 upstream=upstream_of(body),
             )
         )
+        note(request, {}, facts_of(created.info))
         return answer(write.info(created.info))
 
     @router.get("/{changefeed_id}", responses=documented(b.ChangefeedInfo))
@@ -92,31 +98,38 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
         change = ChangefeedUpdate(
             sink_uri=body.sink_uri or None,
             target_ts=body.target_ts or None,
-            replica_config=config_of(body.replica_config) if body.replica_config is not None else None,
+            replica_config=await config_of(body.replica_config) if body.replica_config is not None else None,
             keeps_own=CLIENT_OF_TICDC in request.headers,
             schema_registry=body.schema_registry or None,
             upstream=upstream_of(body),
         )
-        return answer(write.info(await service.update(changefeed_id, change, namespace=namespace)))
+        before = await facts(service, changefeed_id, namespace)
+        info = await service.update(changefeed_id, change, namespace=namespace)
+        note(request, before, facts_of(info))
+        return answer(write.info(info))
 
     @router.delete("/{changefeed_id}", dependencies=changing, responses=documented(b.Empty))
-    async def delete_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+    async def delete_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Remove one. `null` if there is none of that name."""
         try:
-            await service.remove(checked_id(changefeed_id), namespace=namespace)
+            before = await facts(service, checked_id(changefeed_id), namespace)
+            await service.remove(changefeed_id, namespace=namespace)
+            note(request, before, {})
         except ChangefeedNotExists:
             return Json(None)
         return answer(b.Empty())
 
-    @router.post("/{changefeed_id}/pause", dependencies=changing, responses=documented(b.Empty))
-    async def pause_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+    @router.post("/{changefeed_id}/pause", dependencies=operating, responses=documented(b.Empty))
+    async def pause_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Stop one at the end of its batch: state stopped."""
-        await service.pause(checked_id(changefeed_id), namespace=namespace)
+        before = await facts(service, checked_id(changefeed_id), namespace)
+        await service.pause(changefeed_id, namespace=namespace)
+        note(request, before, before | {"state": str(State.STOPPED)})
         return answer(b.Empty())
 
     @router.post(
         "/{changefeed_id}/resume",
-        dependencies=changing,
+        dependencies=operating,
         responses=documented(b.Empty),
         openapi_extra=takes(b.ResumeChangefeedConfig, required=False),
     )
@@ -124,12 +137,11 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
         """Go on from the checkpoint, or from overwrite_checkpoint_ts."""
         checked_id(changefeed_id)
         body = await body_of(request, b.ResumeChangefeedConfig, empty_allowed=True)
-        await service.resume(
-            changefeed_id,
-            overwrite_checkpoint_ts=body.overwrite_checkpoint_ts or None,
-            skip_rows=tuple(body.skip_rows),
-            namespace=namespace,
-        )
+        before = await facts(service, changefeed_id, namespace)
+        ts = body.overwrite_checkpoint_ts or None
+        await service.resume(changefeed_id, overwrite_checkpoint_ts=ts, skip_rows=tuple(body.skip_rows), namespace=namespace)
+        moved = {"checkpoint_ts": ts} if ts else {}
+        note(request, before, before | {"state": str(State.NORMAL), "skip_rows": list(body.skip_rows) or None} | moved)
         return answer(b.Empty())
 
     @router.get("/{changefeed_id}/status", responses=documented(b.ChangefeedStatus))
@@ -158,11 +170,14 @@ async def found_feed(service: ChangefeedService, changefeed_id: str, namespace: 
     return await service.changefeed(changefeed_id, namespace=namespace)
 
 
-def config_of(found: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the tables and keys of a TOML file for a replica_config. Raises InvalidReplicaConfig."""
+async def config_of(found: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the tables and keys of a TOML file for a replica_config. Raises InvalidReplicaConfig, also for rules that cost more than a
+    request may."""
     unknown: list[str] = []
     try:
         config = from_json(found or {}, unknown=unknown)
+        with Budget(REQUEST).in_force():
+            await asyncio.to_thread(check_config, config)
     except ConfigError as error:
         raise InvalidReplicaConfig(f"invalid replica config, {failure_of(error).message}") from None
     for path in unknown:

@@ -16,7 +16,7 @@ from tidemill.server.api import answers
 from tidemill.server.api import bodies as b
 from tidemill.server.api.errors import invalid
 from tidemill.server.api.requests import (
-    GuardCall,
+    Guard,
     IdPath,
     answer,
     body_of,
@@ -33,7 +33,7 @@ Namespace = Annotated[str, Depends(namespace_of)]
 _NO_FAILPOINTS = "failpoints are compiled into test builds of TiCDC; Tidemill has none"
 
 
-def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
+def routes(service: ChangefeedService, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(tags=["server"])
     changing = [Depends(guard)]
@@ -108,7 +108,7 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
         body = await asyncio.to_thread(page.body)  # it reads files, and takes its time with many changefeeds
         return Response(body, media_type=page.content_type)
 
-    @router.get("/debug/info", responses={200: {"description": "Text for people"}})
+    @router.get("/debug/info", dependencies=[Depends(guard.reads)], responses={200: {"description": "Text for people"}})
     async def debug_info() -> Response:
         """What the server keeps, and how its processes are."""
         kept = "".join(f"{one.key}\n\t{redact(one.value)}\n\n" for one in await service.metadata())

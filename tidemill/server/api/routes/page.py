@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tomllib
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -12,13 +11,15 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from tidemill import tso
+from tidemill.budget import REQUEST, Budget
 from tidemill.config.file import check_config
 from tidemill.config.replica_config import to_json
+from tidemill.config.toml_text import parse_toml
 from tidemill.errors import ConfigError
 from tidemill.rules.skip import parse_skip_rows
 from tidemill.server.api import bodies as b
 from tidemill.server.api.errors import failure_of, invalid
-from tidemill.server.api.requests import GuardCall, Json, body_of, checked_id
+from tidemill.server.api.requests import Guard, Json, body_of, checked_id
 from tidemill.server.errors import InvalidReplicaConfig
 from tidemill.server.page import files
 from tidemill.server.page.watch import Watch
@@ -39,8 +40,8 @@ class Checks(b.Request):
     skip_rows: list[str] = Field(default_factory=list)
 
 
-def routes(service: ChangefeedService, watch: Watch, reads: GuardCall) -> APIRouter:
-    """Return the routes of a service. `reads`: who may read the log."""
+def routes(service: ChangefeedService, watch: Watch, guard: Guard) -> APIRouter:
+    """Return the routes of a service."""
     router = APIRouter(include_in_schema=False)
 
     for path, file in files.files().items():
@@ -61,12 +62,12 @@ def routes(service: ChangefeedService, watch: Watch, reads: GuardCall) -> APIRou
         """Get the tables of a changefeed, and what holds them."""
         return Json(await watch.tables(checked_id(changefeed)))
 
-    @router.get("/api/page/log", dependencies=[Depends(reads)])
+    @router.get("/api/page/log", dependencies=[Depends(guard.reads)])
     async def log_lines(after: Annotated[int, Query(ge=-1)] = -1, wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 0.0) -> Response:
         """Get the lines of the log behind a number. Waits for some seconds if there are none."""
         return Json(await watch.log_lines(after, wait))
 
-    @router.post("/api/page/check")
+    @router.post("/api/page/check", dependencies=[Depends(guard.compiles)])
     async def check(request: Request) -> Response:
         """Say what a person typed in the API's words: replica_config and TSOs. Nothing is changed."""
         body = await body_of(request, Checks)
@@ -91,12 +92,13 @@ def _serving(file: files.File) -> Callable[[], Any]:
 def _checked_config(text: str) -> dict[str, Any]:
     """Raises InvalidReplicaConfig."""
     try:
-        found = tomllib.loads(text)
+        found = parse_toml(text)
         if not is_shallow(found):
             raise InvalidReplicaConfig("the configuration is nested too deep")
         if b.items_of(found) > b.MOST_ITEMS:
-            raise InvalidReplicaConfig(f"the lists of the configuration have more than {b.MOST_ITEMS} items")
-        warnings = check_config(found).warnings
+            raise InvalidReplicaConfig(f"the lists and tables of the configuration have more than {b.MOST_ITEMS} items")
+        with Budget(REQUEST).in_force():
+            warnings = check_config(found).warnings
     except ConfigError as error:
         raise InvalidReplicaConfig(failure_of(error).message) from None
     except (ValueError, RecursionError) as error:

@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from tidemill.budget import REQUEST, Budget
 from tidemill.server.api import answers
 from tidemill.server.api import bodies as b
 from tidemill.server.api.requests import (
-    GuardCall,
+    Guard,
     IdPath,
     answer,
     body_of,
@@ -29,10 +30,10 @@ TableQuery = Annotated[str | None, Query(alias="tableID", description="A table's
 NodeQuery = Annotated[str, Query(alias="targetNodeID", description="A server's id.")]
 
 
-def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
+def routes(service: ChangefeedService, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v2", tags=["tables"])
-    changing = [Depends(guard)]
+    changing, compiling = [Depends(guard)], [Depends(guard.compiles)]
 
     @router.post("/changefeeds/{changefeed_id}/move_table", dependencies=changing, responses=documented(b.Empty))
     async def move_table(changefeed_id: IdPath, namespace: Namespace, table_id: TableQuery = None, node: NodeQuery = "") -> Response:
@@ -69,18 +70,20 @@ def routes(service: ChangefeedService, guard: GuardCall) -> APIRouter:
         found = await service.tables(checked_id(changefeed_id), namespace=namespace)
         return listed([b.NodeTableInfo(node_id=one.capture_id, table_ids=list(one.table_ids)) for one in found])
 
-    @router.post("/verify_table", responses=documented(b.Tables), openapi_extra=takes(b.VerifyTableConfig))
+    @router.post("/verify_table", dependencies=compiling, responses=documented(b.Tables), openapi_extra=takes(b.VerifyTableConfig))
     async def verify_table(request: Request, namespace: Namespace) -> Response:
         """List which tables a configuration selects, and which of them have no usable key."""
         return await _lists(request)
 
-    @router.post("/get_all_tables", responses=documented(b.Tables), openapi_extra=takes(b.VerifyTableConfig))
+    @router.post("/get_all_tables", dependencies=compiling, responses=documented(b.Tables), openapi_extra=takes(b.VerifyTableConfig))
     async def get_all_tables(request: Request, namespace: Namespace) -> Response:
         """The same."""
         return await _lists(request)
 
     async def _lists(request: Request) -> Response:
         body = await body_of(request, b.VerifyTableConfig)
-        return answer(answers.tables(await service.table_lists(config_of(body.replica_config), body.start_ts or None)))
+        config = await config_of(body.replica_config)
+        with Budget(REQUEST).in_force():
+            return answer(answers.tables(await service.table_lists(config, body.start_ts or None)))
 
     return router

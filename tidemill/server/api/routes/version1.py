@@ -10,8 +10,9 @@ from fastapi.responses import Response
 from tidemill.server.api import answers
 from tidemill.server.api import bodies as b
 from tidemill.server.api.answers import Writer
+from tidemill.server.api.audit import facts, facts_of, note
 from tidemill.server.api.requests import (
-    GuardCall,
+    Guard,
     IdPath,
     Json,
     answer,
@@ -29,7 +30,7 @@ from tidemill.server.service import ChangefeedService, ChangefeedUpdate, NewChan
 Namespace = Annotated[str, Depends(namespace_of)]
 
 
-def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRouter:
+def routes(service: ChangefeedService, write: Writer, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v1", tags=["version 1"])
     _add_servers(router, service, guard)
@@ -38,7 +39,7 @@ def routes(service: ChangefeedService, write: Writer, guard: GuardCall) -> APIRo
     return router
 
 
-def _add_servers(router: APIRouter, service: ChangefeedService, guard: GuardCall) -> None:
+def _add_servers(router: APIRouter, service: ChangefeedService, guard: Guard) -> None:
     """Status, log, captures, processors, owner."""
     changing = [Depends(guard)]
 
@@ -94,7 +95,7 @@ def _add_servers(router: APIRouter, service: ChangefeedService, guard: GuardCall
         return answer(b.ProcessorDetail(table_ids=list(found.table_ids)))
 
 
-def _add_changefeeds(router: APIRouter, service: ChangefeedService, write: Writer, guard: GuardCall) -> None:
+def _add_changefeeds(router: APIRouter, service: ChangefeedService, write: Writer, guard: Guard) -> None:
     """List, get, create, update."""
     changing = [Depends(guard)]
 
@@ -128,10 +129,12 @@ def _add_changefeeds(router: APIRouter, service: ChangefeedService, write: Write
             namespace=namespace,
             start_ts=body.start_ts or None,
             target_ts=body.target_ts or None,
-            replica_config=_config_of(body),
+            replica_config=await _config_of(body),
             ignore_ineligible_tables=body.ignore_ineligible_table,
         )
-        return answer(write.info((await service.create(wanted)).info), 202)
+        made = (await service.create(wanted)).info
+        note(request, {}, facts_of(made))
+        return answer(write.info(made), 202)
 
     @router.put(
         "/changefeeds/{changefeed_id}",
@@ -146,35 +149,43 @@ def _add_changefeeds(router: APIRouter, service: ChangefeedService, write: Write
         change = ChangefeedUpdate(
             sink_uri=body.sink_uri or None,
             target_ts=body.target_ts or None,
-            replica_config=_config_of(body),
+            replica_config=await _config_of(body),
             keeps_own=CLIENT_OF_TICDC in request.headers,
         )
-        return answer(write.info(await service.update(checked_id(changefeed_id), change, namespace=namespace)), 202)
+        before = await facts(service, checked_id(changefeed_id), namespace)
+        info = await service.update(changefeed_id, change, namespace=namespace)
+        note(request, before, facts_of(info))
+        return answer(write.info(info), 202)
 
 
-def _add_life(router: APIRouter, service: ChangefeedService, guard: GuardCall) -> None:
+def _add_life(router: APIRouter, service: ChangefeedService, guard: Guard) -> None:
     """Pause, resume, remove; and what means nothing here."""
-    changing = [Depends(guard)]
+    changing, operating = [Depends(guard)], [Depends(guard.operates)]
 
     @router.delete("/changefeeds/{changefeed_id}", status_code=202, dependencies=changing, responses=documented(b.Empty, 202))
-    async def delete_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+    async def delete_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Remove one. `null` if there is none of that name."""
+        note(request, await facts(service, checked_id(changefeed_id), namespace), {})
         try:
             await service.remove(checked_id(changefeed_id), namespace=namespace)
         except ChangefeedNotExists:
             return Json(None, 202)
         return answer(b.Empty(), 202)
 
-    @router.post("/changefeeds/{changefeed_id}/pause", status_code=202, dependencies=changing, responses=documented(b.Empty, 202))
-    async def pause_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+    @router.post("/changefeeds/{changefeed_id}/pause", status_code=202, dependencies=operating, responses=documented(b.Empty, 202))
+    async def pause_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Stop one at the end of its batch."""
-        await service.pause(checked_id(changefeed_id), namespace=namespace)
+        before = await facts(service, checked_id(changefeed_id), namespace)
+        await service.pause(changefeed_id, namespace=namespace)
+        note(request, before, await facts(service, changefeed_id, namespace))
         return answer(b.Empty(), 202)
 
-    @router.post("/changefeeds/{changefeed_id}/resume", status_code=202, dependencies=changing, responses=documented(b.Empty, 202))
-    async def resume_changefeed(changefeed_id: IdPath, namespace: Namespace) -> Response:
+    @router.post("/changefeeds/{changefeed_id}/resume", status_code=202, dependencies=operating, responses=documented(b.Empty, 202))
+    async def resume_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Go on from the checkpoint."""
-        await service.resume(checked_id(changefeed_id), namespace=namespace)
+        before = await facts(service, checked_id(changefeed_id), namespace)
+        await service.resume(changefeed_id, namespace=namespace)
+        note(request, before, await facts(service, changefeed_id, namespace))
         return answer(b.Empty(), 202)
 
     @router.post(
@@ -195,7 +206,7 @@ def _add_life(router: APIRouter, service: ChangefeedService, guard: GuardCall) -
         return answer(b.Empty(), 202)
 
 
-def _config_of(body: b.ChangefeedConfigV1) -> dict[str, Any]:
+async def _config_of(body: b.ChangefeedConfigV1) -> dict[str, Any]:
     """Return the tables and keys of a TOML file for what a body of version 1 says. Raises InvalidReplicaConfig."""
     rules = {"rules": body.filter_rules} if body.filter_rules else {}
     skipped = {"ignore_txn_start_ts": body.ignore_txn_start_ts} if body.ignore_txn_start_ts else {}
@@ -205,4 +216,4 @@ def _config_of(body: b.ChangefeedConfigV1) -> dict[str, Any]:
         "filter": {**rules, **skipped},
         "sink": body.sink_config,
     }
-    return config_of(found)
+    return await config_of(found)

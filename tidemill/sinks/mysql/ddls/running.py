@@ -17,6 +17,7 @@ from tidemill.sinks.mysql.control import Ddl
 from tidemill.sinks.mysql.ddls.plans import Writer
 from tidemill.sinks.mysql.ddls.statement import UPSTREAMS, execute
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Running:
                 while not self.over.is_set():  # it may begin a statement meanwhile
                     self.kill()
                     self.over.wait(LOOK_S)
-                raise SinkUnavailable(f"stopped while a DDL ran; the next start runs it again: {self.ddl.query}")
+                raise SinkUnavailable(f"stopped while a DDL ran; the next start runs it again: {short_statement(self.ddl.query)}")
             if deadline is not None and time.monotonic() >= deadline:
                 return False
         if self.error is not None:
@@ -87,21 +88,21 @@ class Background:
         """Wait for those of these tables (`schema.table`, `schema.*`). A stop ends the waiting, not the DDL. Raises SinkUnavailable."""
         for one in [one for one in self._running if _meet(one.ddl.tables, tables)]:
             if not one.over.is_set():
-                log.info("waiting for a DDL of the same table: %s", one.ddl.query)
+                log.info("waiting for a DDL of the same table: %s", short_statement(one.ddl.query))
             while not one.over.wait(LOOK_S):
                 if stop.is_set():
-                    raise SinkUnavailable(f"stopped while a DDL waits for one before it: {one.ddl.query}")
+                    raise SinkUnavailable(f"stopped while a DDL waits for one before it: {short_statement(one.ddl.query)}")
 
     def ended(self) -> Iterator[tuple[Ddl, BaseException | None]]:
         """Yield those that are over, once, with the error of one that the server refused. What a fault ended that may pass is run again."""
         for one in [one for one in self._running if one.over.is_set()]:
             self._running.remove(one)
             if one.error is not None and may_pass(one.error):
-                log.warning("DDL at %s is run again: %s: %s", describe(one.ddl.ts), one.error, one.ddl.query)
+                log.warning("DDL at %s is run again: %s: %s", describe(one.ddl.ts), one.error, short_statement(one.ddl.query))
                 self.start(one.ddl)
                 continue
             if one.error is None:
-                log.info("DDL at %s is done: %s", describe(one.ddl.ts), one.ddl.query)
+                log.info("DDL at %s is done: %s", describe(one.ddl.ts), short_statement(one.ddl.query))
             yield one.ddl, one.error
 
 

@@ -32,6 +32,7 @@ from tidemill.sinks.mysql.ddls.state import Refused, Scene
 from tidemill.sinks.mysql.ddls.wanted import look
 from tidemill.sinks.mysql.session import DDL_SQL_MODE, SQL_MODE, UNKNOWN_VARIABLE
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def execute(connection: Connection, ddl: Ddl, writer: Writer, manner: Manner, st
         with writer.transaction(connection):
             plan = writer.plans.find(connection, ddl)
         if plan is not None and plan.finished:
-            log.info("DDL at %s was run before: %s", describe(ddl.ts), ddl.query)
+            log.info("DDL at %s was run before: %s", describe(ddl.ts), short_statement(ddl.query))
             return
         step = _Step(connection, ddl, parse(ddl.query, ddl.schema), scene, writer, manner)
         try:
@@ -95,7 +96,7 @@ class _Step:
         """Run the statement, unless it ran since the plan was noted. Raises as `execute`."""
         no_schema = self._enter()
         if plan is not None and no_schema is None and state.ran(self.connection, self.scene, self.parsed, self.ddl.schema, plan.before):
-            log.warning("DDL at %s ran before, though its answer was lost: %s", describe(self.ddl.ts), self.ddl.query)
+            log.warning("DDL at %s ran before, though its answer was lost: %s", describe(self.ddl.ts), short_statement(self.ddl.query))
             return
         parsed = self.manner.fitted(self.connection, self.parsed)
         before = state.before(self.connection, self.scene, parsed)
@@ -139,11 +140,11 @@ def _settled(connection: Connection, ddl: Ddl, parsed: Parsed, scene: Scene, fau
     while fault.code in MAY_BE_SO:
         seen = look(connection, scene, parsed, ddl.schema)
         if seen.is_so:
-            log.warning("DDL at %s: %s: the database is so already: %s", describe(ddl.ts), fault, parsed.text)
+            log.warning("DDL at %s: %s: the database is so already: %s", describe(ddl.ts), fault, short_statement(parsed.text))
             return ""
         if not seen.rest:
             return seen.states
-        log.warning("DDL at %s: %s: the rest of it runs: %s", describe(ddl.ts), fault, seen.rest)
+        log.warning("DDL at %s: %s: the rest of it runs: %s", describe(ddl.ts), fault, short_statement(seen.rest))
         parsed = parse(seen.rest, ddl.schema)
         try:
             scene.run(connection, seen.rest)
@@ -155,7 +156,8 @@ def _settled(connection: Connection, ddl: Ddl, parsed: Parsed, scene: Scene, fau
 
 def _refused(fault: ServerFault, where: str, ddl: Ddl, states: str) -> Refused:
     return Refused(
-        f"{where} refuses a DDL: error {fault.code}: {fault.text}: {redact(ddl.query)}" + (f"; {states}" if states else ""),
+        f"{where} refuses a DDL: error {fault.code}: {fault.text}: {redact(short_statement(ddl.query))}"
+        + (f"; {states}" if states else ""),
         hint=(
             "Run by hand what stands for it, leave it out with an event filter (ignore-sql), then `tidemill changefeed resume`. "
             + f"Its ts is {ddl.ts}."
@@ -180,7 +182,7 @@ def _enter(connection: Connection, ddl: Ddl) -> None:
     if ddl.schema:
         connection.run(f"USE {name(ddl.schema)}")
     for change in dialect.rewritten(ddl.query, connection.server, ddl.special)[1]:
-        log.warning("DDL at %s is rewritten: %s: %s", describe(ddl.ts), change, ddl.query)
+        log.warning("DDL at %s is rewritten: %s: %s", describe(ddl.ts), change, short_statement(ddl.query))
 
 
 def _set_zone(connection: Connection, ddl: Ddl) -> None:
@@ -193,7 +195,8 @@ def _set_zone(connection: Connection, ddl: Ddl) -> None:
             raise
         if not ddl.offset:
             raise SinkError(
-                f"{connection.where} does not know the time zone {ddl.zone}, and a DDL has TIMESTAMP literals of it: {redact(ddl.query)}",
+                f"{connection.where} does not know the time zone {ddl.zone}, and a DDL has TIMESTAMP literals of it: "
+                f"{redact(short_statement(ddl.query))}",
                 hint=HINTS[UNKNOWN_ZONE] + " Then `tidemill changefeed resume`.",
             ) from fault
         connection.run("SET SESSION time_zone = %s", ddl.offset)

@@ -40,6 +40,7 @@ from tidemill.tidb.schema.tracking.versions import (
     physical_change,
 )
 from tidemill.tso import describe
+from tidemill.visible import short_statement
 
 __all__ = [
     "PhysicalChange",
@@ -270,7 +271,7 @@ class SchemaHistory:
         if job.action == Action.FLASHBACK_CLUSTER and (rewriting or job.is_done):
             self.resolved_ts = ts - 1
             self._stopped = SchemaError(
-                f"FLASHBACK CLUSTER (DDL job {job.id}) at {describe(ts)} changes rows without change events: {job.query}",
+                f"FLASHBACK CLUSTER (DDL job {job.id}) at {describe(ts)} changes rows without change events: {short_statement(job.query)}",
                 hint=f"What lies before it, up to ts {ts - 1}, can be read. Bring the downstream to the flashed-back state and start a new "
                 "log and changefeed after it.",
             )
@@ -375,9 +376,9 @@ class SchemaHistory:
         except DdlSyntaxError as error:
             what = f"the DDL of {event.schema}.{event.table} (job {event.job_id}) cannot be printed as TiDB prints it: {error}"
             if self.strict:
-                raise DdlTextError(f"{what}\n  {event.statement.source}") from error
+                raise DdlTextError(f"{what}\n  {short_statement(event.statement.source)}") from error
             self.unprintable += 1
-            _log.warning("%s; it is sent as the user wrote it: %s", what, event.statement.source)
+            _log.warning("%s; it is sent as the user wrote it: %s", what, short_statement(event.statement.source))
             return event.statement.source, False
 
     # Forgetting

@@ -1,0 +1,119 @@
+"""A sink URI that comes by the API names no file, variable or host that the server was not started with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tidemill.config.uri import PARAMETERS, parse_sink_uri
+from tidemill.errors import ConfigError
+from tidemill.server.permitted import CALLED, READ, VARIABLES, WRITTEN, Permitted
+
+STORE = Path("/data/canal")
+
+
+@pytest.fixture
+def permitted(tmp_path: Path) -> Permitted:
+    for name in ("secrets", "out", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secrets" / "link").symlink_to("/etc")
+    (tmp_path / "out" / "link").symlink_to("/etc")
+    return Permitted((tmp_path / "secrets",), (tmp_path / "out",))
+
+
+def registry(query: str) -> str:
+    return f"kafka://h:1/t?protocol=avro&schema-registry={quote(f'https://r:1?{query}', safe='')}"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "mysql://u@h:1/?password-file=/etc/shadow",
+        "mysql://u@h:1/?password-file=SECRETS/../other/x",
+        "mysql://u@h:1/?password-file=SECRETS/link/shadow",
+        "mysql://u@h:1/?password-file=etc/shadow",
+        "mysql://u@h:1/?password-env=AWS_SECRET_ACCESS_KEY",
+        "mysql://u@h:1/?password-env=TIDEMILL_SINK_URI",
+        "mysql+ssl://u@h:1/?ssl-ca=/etc/shadow",
+        "mysql+ssl://u@h:1/?ssl-cert=/etc/shadow&ssl-key=SECRETS/k",
+        "kafka://h:1/t?protocol=canal-json&ca=/root/x",
+        "kafka://h:1/t?protocol=canal-json&cert=SECRETS/c&key=/root/k",
+        registry("ca=/root/x"),
+        registry("cert=/root/x&key=/root/x"),
+        "file:///etc/cron.d?protocol=canal-json",
+        "file://OUT/link?protocol=canal-json",
+        "file://OUT/../other?protocol=canal-json",
+        "messages:///etc/passwd?protocol=canal-json",
+        "delta:///etc/lake",
+        "iceberg://c/n?warehouse=/etc/lake",
+        "iceberg://c/n?warehouse=file:///etc/lake",
+        "iceberg://c/n?warehouse=OUT/w&catalog-uri=sqlite:////etc/x.db",
+        "canal:///etc/store",
+        "canal://h:1/d?store=/etc/store",
+        "kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true&large-message-handle-option=claim-check&claim-check-storage-uri=file:///etc/x",
+    ],
+)
+def test_what_the_server_was_not_started_with_is_refused(permitted: Permitted, tmp_path: Path, uri: str) -> None:
+    sink = parse_sink_uri(uri.replace("SECRETS", f"{tmp_path}/secrets").replace("OUT", f"{tmp_path}/out"))
+    with pytest.raises(ConfigError, match="the API may name"):
+        permitted.check(sink, STORE)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "mysql://u@h:1/?password-file=SECRETS/x",
+        "mysql://u@h:1/?password-env=TIDEMILL_SECRET_DOWNSTREAM",
+        "mysql+ssl://u@h:1/?ssl-ca=SECRETS/ca.pem",
+        "file://OUT/x?protocol=canal-json",
+        "messages://OUT/x.jsonl?protocol=canal-json",
+        "delta://OUT/x",
+        "canal://h:1/d?store=/data/canal",
+        "s3://bucket/x?protocol=canal-json",
+        "blackhole://",
+        "kafka://h:1/t?protocol=canal-json",
+    ],
+)
+def test_what_it_was_started_with_is_taken(permitted: Permitted, tmp_path: Path, uri: str) -> None:
+    permitted.check(parse_sink_uri(uri.replace("SECRETS", f"{tmp_path}/secrets").replace("OUT", f"{tmp_path}/out")), STORE)
+
+
+@pytest.mark.parametrize(
+    ("uri", "taken"),
+    [
+        ("kafka://k1.prod.example:9092/t?protocol=canal-json", True),
+        ("kafka://k1.prod.example:9092,10.1.2.3:9092/t?protocol=canal-json", True),
+        ("kafka://k1.prod.example:9092,10.2.2.3:9092/t?protocol=canal-json", False),
+        ("mysql://u:p@db:3306/", True),
+        ("mysql://u:p@db:22/", False),
+        ("mysql://u:p@169.254.169.254:80/", False),
+        (registry(""), False),
+    ],
+)
+def test_hosts_can_be_limited(uri: str, taken: bool) -> None:
+    permitted = Permitted(hosts=("*.prod.example", "10.1.0.0/16", "db:3306"))
+    if taken:
+        permitted.check(parse_sink_uri(uri), STORE)
+    else:
+        with pytest.raises(ConfigError, match="not among --allow-sink-hosts"):
+            permitted.check(parse_sink_uri(uri), STORE)
+
+
+def test_every_parameter_that_names_a_place_is_known_here() -> None:
+    """A new one is looked at, or is named below with what it is."""
+    others = {"file-index-digit", "file-size", "target-file-size", "force-path-style", "use-table-id-as-path", "date-separator"}
+    others |= {
+        "enable-partition-separator",
+        "output-column-id",
+        "terminator",
+        "flush-interval",
+        "compact-every",
+        "topic",
+        "csv-output-field-header",
+    }
+    place = re.compile(r"\b(files?|folders?|address|URL|URI|path|variable|host|where)\b", re.IGNORECASE)
+    named = {name for name, one in PARAMETERS.items() if place.search(f"{name} {one.about}")}
+    assert named - others - READ - VARIABLES - WRITTEN - CALLED == set()

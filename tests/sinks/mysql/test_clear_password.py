@@ -1,0 +1,58 @@
+"""A server that asks for the password in clear text does not get it without TLS."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tidemill.config.database import MysqlOptions
+from tidemill.sinks.mysql.connection import Connection, ServerFault
+
+PASSWORD = "geheim-geheim"
+CAPABILITIES = 0x2820F | 0x8000 | 0x0008 << 16 | 0x0020 << 16
+
+
+class Greedy:
+    """Asks for a password by a plugin, and keeps all that it is sent."""
+
+    def __init__(self, plugin: bytes) -> None:
+        self._plugin, self.heard = plugin, b""
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        client, _ = self._listening.accept()
+        with client:
+            greeting = b"\x0a8.0.11-TiDB-v8.1.0\0" + struct.pack("<I", 7) + b"A" * 8 + b"\0" + struct.pack("<H", CAPABILITIES & 0xFFFF)
+            greeting += b"\x2d" + struct.pack("<HH", 2, CAPABILITIES >> 16) + bytes([21]) + bytes(10)
+            greeting += b"B" * 12 + b"\0mysql_native_password\0"
+            client.sendall(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
+            self.heard += client.recv(65536)
+            switch = b"\xfe" + self._plugin + b"\0Password: \0"
+            client.sendall(len(switch).to_bytes(3, "little") + b"\2" + switch)
+            while data := client.recv(65536):
+                self.heard += data
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture(params=[b"mysql_clear_password", b"dialog"])
+def server(request: pytest.FixtureRequest) -> Iterator[Greedy]:
+    found = Greedy(request.param)
+    yield found
+    found.close()
+
+
+def test_the_password_is_not_sent(server: Greedy) -> None:
+    with pytest.raises(ServerFault, match="in clear text, and it is not sent without TLS") as caught:
+        Connection(MysqlOptions("127.0.0.1", server.port, "root", PASSWORD))
+    assert PASSWORD.encode() not in server.heard
+    error = caught.value.error("mysql")
+    assert not error.retryable
+    assert "ssl-ca" in error.hint

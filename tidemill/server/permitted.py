@@ -1,0 +1,110 @@
+"""What the server does in the name of who calls its API: which files and variables it reads for a sink URI, where it writes, whom it calls.
+
+A URI names files of the server's machine: `password-file=/etc/shadow` would send that file to whatever host the URI names. So only what
+the server was started with is permitted. Changefeeds that are there already go on as they were.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from tidemill.config.parameters import Scheme
+from tidemill.config.uri import SinkUri
+from tidemill.errors import ConfigError
+from tidemill.visible import cut
+
+READ = frozenset({"ca", "cert", "key", "ssl-ca", "ssl-cert", "ssl-key", "password-file"})
+"""Parameters that name a file to read, of sinks and of schema registries."""
+VARIABLES = frozenset({"password-env"})
+"""Parameters that name an environment variable."""
+WRITTEN = frozenset({"store", "warehouse", "claim-check-storage-uri"})
+"""Parameters that name a folder, or a URL, to write to."""
+CALLED = frozenset({"schema-registry", "catalog-uri", "endpoint"})
+"""Parameters that are an address to call, some with parameters of their own."""
+
+SECRET_FOLDERS = (Path("/run/secrets"), Path("/etc/tidemill"), Path("/etc/ssl"))
+VARIABLE_PREFIX = "TIDEMILL_SECRET_"
+_LOCAL = ("", "file", "sqlite")
+
+
+@dataclass(frozen=True, slots=True)
+class Permitted:
+    """`secrets`: folders of files that are read. `sinks`: folders that are written to. `prefix`: of variables. `hosts`: names, addresses,
+    networks (10.0.0.0/8) and patterns (*.example.com), with :PORT or without; empty: any."""
+
+    secrets: tuple[Path, ...] = SECRET_FOLDERS
+    sinks: tuple[Path, ...] = field(default_factory=lambda: (Path(tempfile.gettempdir()),))
+    prefix: str = VARIABLE_PREFIX
+    hosts: tuple[str, ...] = ()
+
+    def check(self, sink: SinkUri, own_store: Path) -> None:
+        """Raise ConfigError for what a complete sink URI may not name. `own_store`: the entry store that the server chooses itself."""
+        parts = urlsplit(sink.text)
+        if sink.scheme in (Scheme.KAFKA, Scheme.MYSQL):
+            self._check_hosts(parts.netloc, "the sink URI")
+        elif parts.path and not parts.netloc:
+            self._check_folder(parts.path, self.sinks, "the sink URI", "--sink-folders")
+        self._check_parameters(parse_qsl(parts.query, keep_blank_values=True), own_store)
+
+    def _check_parameters(self, given: Iterable[tuple[str, str]], own_store: Path) -> None:
+        for name, value in given:
+            if not value:
+                continue
+            if name in READ:
+                self._check_folder(value, self.secrets, name, "--secret-folders")
+            elif name in VARIABLES and not value.startswith(self.prefix):
+                raise ConfigError(
+                    f"{name} = {cut(value)}: the API may name variables that begin with {self.prefix}",
+                    hint="Rename it, or start the server with another --secret-env-prefix.",
+                )
+            elif name in WRITTEN | CALLED and Path(value) != own_store:
+                self._check_address(name, value, own_store)
+
+    def _check_address(self, name: str, value: str, own_store: Path) -> None:
+        parts = urlsplit(value)
+        if parts.scheme.partition("+")[0] in _LOCAL and not parts.netloc:
+            self._check_folder(parts.path, self.sinks, name, "--sink-folders")
+        else:
+            self._check_hosts(parts.netloc, name)
+        self._check_parameters(parse_qsl(parts.query), own_store)
+
+    def _check_folder(self, path: str, folders: tuple[Path, ...], what: str, flag: str) -> None:
+        real = Path(os.path.realpath(path))  # links, too, stay below
+        if not any(real.is_relative_to(os.path.realpath(folder)) for folder in folders):
+            below = ", ".join(map(str, folders)) or "no folder"
+            raise ConfigError(
+                f"{what} names {cut(path)}: the API may name files below {below}",
+                hint=f"Put it there, or start the server with {flag} FOLDER,…",
+            )
+
+    def _check_hosts(self, netloc: str, what: str) -> None:
+        for host in _hosts(netloc) if self.hosts else ():
+            if not any(_fits(host, one) for one in self.hosts):
+                raise ConfigError(
+                    f"{what} names the host {cut(host)}, which is not among --allow-sink-hosts",
+                    hint="Start the server with it in --allow-sink-hosts.",
+                )
+
+
+def _hosts(netloc: str) -> Iterator[str]:
+    """Yield each HOST or HOST:PORT of an authority, which may have several."""
+    for one in netloc.rpartition("@")[2].split(","):
+        yield one.strip().lower()
+
+
+def _fits(host: str, allowed: str) -> bool:
+    allowed = allowed.lower()
+    name = urlsplit(f"//{host}").hostname or ""
+    if fnmatch(host, allowed) or fnmatch(name, allowed):
+        return True
+    try:
+        return ipaddress.ip_address(name) in ipaddress.ip_network(allowed)
+    except ValueError:
+        return False

@@ -298,12 +298,41 @@ def test_the_page_draws_these_layers() -> None:
             assert f"`{room}`" in page, f"docs/how-it-works.md does not name `{room}`"
 
 
-WHOLE = {"chaos", "golden", "integration", "realpd", "soak", "support"}
+WHOLE = {"chaos", "golden", "integration", "realpd", "simulate", "soak", "support"}
 """Folders of tests that test no single room: whole programs, material and helpers."""
 OUTSIDE = {"bench", "deploy", "docs", "examples"}
 """Those whose subject stands beside the package."""
 PARTS = {Path("capture/tables"), Path("delivery/sinks")}
 """A part of a room's tests, by subject: which tables a capture has, and deliveries into each kind of sink."""
+
+
+PUBLISHING = {"sinks.publication", "sinks.storage.store"}
+"""The only modules that place a staged file or replace a file of a sink's store."""
+COMPARING = {"sinks.lake.driver.progress", "sinks.lake.driver.dropped", "sinks.lake.manifest", *PUBLISHING}
+"""Those that change a note of a store by what it says now."""
+BOOKS = {"sinks.mysql.bookkeeping", "sinks.mysql.ddls.plans"}
+"""Those that write the tables by which drivers of a database know each other."""
+READING_BOOKS = {"sinks.mysql.known", "sinks.mysql.ddls.state"}
+"""Those that only read them, or name them to a person."""
+_BOOK = re.compile(r"tidemill_(?:feed|lane|plan|ddl)_v1")
+
+
+def calls_of(module: str) -> set[str]:
+    """The names of the methods that a module calls."""
+    tree = ast.parse(modules()[f"tidemill.{module}"].read_text(encoding="utf-8"))
+    return {node.func.attr for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
+
+
+def test_a_sink_publishes_through_the_protocol_alone() -> None:
+    """A driver that another one has replaced can undo nothing only if no sink goes around `sinks/publication.py`, the books of a database,
+    or the versions of a lake's tables."""
+    sinks = [name.removeprefix("tidemill.") for name in modules() if name.startswith("tidemill.sinks.")]
+    stores = [name for name in sinks if not name.startswith(("sinks.kafka", "sinks.canal"))]  # Kafka has no store, Canal's is its own
+    assert [name for name in stores if calls_of(name) & {"swap", "move"} and name not in PUBLISHING] == []
+    assert [name for name in stores if "change" in calls_of(name) and name not in COMPARING] == []
+    books = [name for name in sinks if _BOOK.search(modules()[f"tidemill.{name}"].read_text(encoding="utf-8"))]
+    assert sorted(books) == sorted(BOOKS | READING_BOOKS)
+    assert not any(re.search(r"INSERT|REPLACE|UPDATE|DELETE", modules()[f"tidemill.{name}"].read_text()) for name in {"sinks.mysql.known"})
 
 
 def test_the_folders_of_tests_mirror_the_rooms() -> None:

@@ -31,7 +31,7 @@ from tests.support.faults import disks
 from tests.support.simulation.sessions import Mutation, churn, session
 from tidemill.capture import worker
 from tidemill.capture.tikv.feed.base import Transport
-from tidemill.changelog.feeds import register, update
+from tidemill.changelog.feeds import register
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
@@ -41,6 +41,7 @@ from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, LogLocked, St
 from tidemill.playground.server import Playground
 from tidemill.playground.store.cluster import CommitMode
 from tidemill.tidb.keys import record_key
+from tidemill.tso import SavedTs
 
 
 @pytest.mark.parametrize("transport", Transport)
@@ -310,7 +311,7 @@ def test_below_the_low_water_mark_the_capture_pauses_and_names_the_feed_that_pin
             async with running(config(playground, tmp_path / "log")) as capture:
                 await caught_up(capture, playground.cluster.oracle.next())
                 start = capture.writer.identity.start_ts
-            register(open_storage(tmp_path / "log"), "slow", start)
+            register(open_storage(tmp_path / "log"), "slow", SavedTs(start))
             async with running(config(playground, tmp_path / "log", low_water_bytes=1 << 60)) as capture:
                 playground.execute("insert into d.t values (1)")
                 at = playground.cluster.oracle.next()
@@ -369,7 +370,7 @@ def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_draine
             async with running(settings) as capture:
                 capture.writer.options = replace(capture.writer.options, grace_s=0.0)
                 feed = open_storage(log)
-                register(feed, "slow", capture.writer.identity.start_ts)
+                registration = register(feed, "slow", SavedTs(capture.writer.identity.start_ts))
                 delivered: list[Any] = []
                 start = done = capture.writer.identity.start_ts
                 inserted = 0
@@ -383,7 +384,7 @@ def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_draine
                         for p in range(2):
                             delivered.extend(partition_changes(reader, p, done, head))
                         done = head
-                        update(feed, "slow", head)
+                        registration.update(SavedTs(head))
 
                 for _ in range(2):
                     while not capture.status.paused:

@@ -117,7 +117,7 @@ def test_a_refused_schema_fails_the_changefeed_which_goes_on_once_it_is_allowed(
     assert world.run_until_failed("kafka-avro") == 0
     said = world.said()
     for part in (
-        "changefeed kafka-avro failed and is not tried again: TM:ErrSchemaIncompatible: batch ",
+        "changefeed kafka-avro failed and is not tried again: TM:ErrSchemaIncompatible: ",
         f"subject {TOPIC}-value (compatibility BACKWARD)",
         "column `stock` (INT as int) was added NOT NULL and without default",
         "answers 409",

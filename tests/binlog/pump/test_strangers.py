@@ -12,6 +12,7 @@ from tests.support.binlog.binlogs import commit, prewrite
 from tests.support.binlog.pumps import RunningPump, running_pump
 from tidemill.binlog.http2 import frames as F
 from tidemill.binlog.http2.frames import Code, Frame
+from tidemill.binlog.nodes import NodeState
 from tidemill.binlog.pump import port
 from tidemill.binlog.pump.serving import http2
 from tidemill.playground.server import Playground
@@ -78,6 +79,19 @@ def test_what_never_ends_is_ended_and_a_client_that_works_goes_on(tmp_path: Path
             for stranger in (silent, half, slow):
                 assert await stranger.end()
             await write(good, running, 3, commit(start, playground.cluster.oracle.next()))
+
+    asyncio.run(run())
+
+
+def test_a_name_that_was_made_to_lead_here_reads_and_changes_nothing(tmp_path: Path) -> None:
+    """DNS rebinding: to a browser the page of another site is of one origin with what answers under its name."""
+
+    async def run() -> None:
+        async with Playground() as playground, running_pump(tmp_path, playground, fake_binlog_interval=60.0) as running:
+            for method, path in (("GET", "/status"), ("PUT", "/state/pump1/close")):
+                assert (await running.http(method, path, named="evil.example:8250"))[0] == 403
+            assert (await running.http("GET", "/status", named="localhost:8250"))[0] == 200
+            assert running.pump.state is NodeState.ONLINE
 
     asyncio.run(run())
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from tidemill.capture.tikv.client.tls import Security, Stamp
 from tidemill.errors import ConfigError
+from tidemill.metrics.hosts import HINT, is_own
 from tidemill.process.descriptors import raise_limit
 
 HTTP2 = b"PRI "
@@ -54,6 +55,7 @@ Pages = Callable[[Request], Awaitable[Answer]]
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     413: "Content Too Large",
@@ -126,11 +128,21 @@ Http2 = Callable[[Guest], asyncio.Protocol]
 class FrontPort:
     """Listens. `inner`: the socket of gRPC's server; None: there is none, and `http2` makes the protocols.
 
+    `hosts`: names in the Host of HTTP, beside addresses and localhost, see `metrics.hosts`.
+
     With `most` connections open, the oldest one that has made no whole request gives way to a new one.
     """
 
-    def __init__(self, inner: Path | None, pages: Pages, tls: ServerTls | None = None, http2: Http2 | None = None) -> None:
+    def __init__(
+        self,
+        inner: Path | None,
+        pages: Pages,
+        tls: ServerTls | None = None,
+        http2: Http2 | None = None,
+        hosts: frozenset[str] = frozenset(),
+    ) -> None:
         self.inner, self.pages, self.tls, self.http2 = inner, pages, tls, http2
+        self.hosts = hosts
         self._servers: list[asyncio.Server] = []
         self.most = max(1, min(MOST_CONNECTIONS, raise_limit() - KEPT_FILES))
         self.open: dict[asyncio.Transport, None] = {}
@@ -311,7 +323,9 @@ class _Front(_Relay):
             return
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
         length = fields.get("content-length", "0")
-        if not length.isdecimal() or int(length) > BODY_LIMIT:
+        if not is_own(fields.get("host", ""), self._port.hosts):
+            self._end(Answer(f"the Host header has no name of this machine. {HINT}\n".encode(), 403, "text/plain"))
+        elif not length.isdecimal() or int(length) > BODY_LIMIT:
             self._end(Answer(b"too long\n", 413, "text/plain"))
         elif len(body) >= int(length):
             self._asked = True

@@ -56,6 +56,22 @@ def test_pages() -> None:
     asyncio.run(main())
 
 
+def test_a_name_that_was_made_to_lead_here_reads_nothing() -> None:
+    async def main() -> None:
+        server = PageServer({"/status": json_page(lambda: {"a": 1})})
+        await server.start("127.0.0.1:0")
+        for host, status in (
+            *(("127.0.0.1:8301", 200), ("localhost", 200), (f"{socket.gethostname()}:1", 200), ("[::1]:8301", 200)),
+            *(("evil.example", 403), ("127.0.0.1.evil.example:8301", 403), ("localhost\r\nHost: evil.example", 403)),
+        ):
+            answer = await ask(server.address, f"GET /status HTTP/1.1\r\nHost: {host}\r\n\r\n")
+            assert int(answer.split()[1]) == status, host
+            assert ('"a"' in answer) is (status == 200)
+        await server.stop()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_clients_that_ask_for_nothing_do_not_use_up_files(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of them is closed for the newest, and requests are answered."""

@@ -55,6 +55,15 @@ sys.exit(7)
     within(loop, main())
 
 
+def test_a_child_gets_the_secrets_that_it_is_given_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*children.SECRETS, "TIDEMILL_SECRET_DB", "TIDEMILL_HOSTS"):
+        monkeypatch.setenv(name, "hunter2")
+    given = environment({"TIDEMILL_LOG": "s3://log"})
+    assert {k: v for k, v in given.items() if k.startswith("TIDEMILL_")} == {"TIDEMILL_LOG": "s3://log", "TIDEMILL_HOSTS": "hunter2"}
+    assert environment(writes=True)["TIDEMILL_SECRET_DB"] == "hunter2"
+    assert "TIDEMILL_SINK_URI" not in environment(writes=True)
+
+
 @LOOPS
 def test_signals_and_pipes(loop: Any) -> None:
     waits = (

@@ -106,6 +106,7 @@ def test_every_parameter_that_names_a_place_is_known_here() -> None:
     """A new one is looked at, or is named below with what it is."""
     others = {"file-index-digit", "file-size", "target-file-size", "force-path-style", "use-table-id-as-path", "date-separator"}
     others |= {
+        "start-ts",
         "enable-partition-separator",
         "output-column-id",
         "terminator",

@@ -43,9 +43,11 @@ def test_only_java_gets_the_environment(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError("no more processes")
 
     monkeypatch.setattr(session, "launch_gateway", launch)
+    monkeypatch.setenv("TIDEMILL_SINK_URI", "mysql://root:hunter2@db/")
     before = dict(os.environ)
     with pytest.raises(session.SparkUnavailable, match="Spark at local"):
         session.start_session(tmp_path / "spark.log", master="local[1]")
     assert given["PYTHONSAFEPATH"] == "1"
+    assert "hunter2" not in str(given), "Java and its workers get what they write to in their plans"
     assert given["JAVA_HOME"]
     assert dict(os.environ) == before

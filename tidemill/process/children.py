@@ -35,6 +35,15 @@ _OF_WORKERS = frozenset(
         "_PYSPARK_DRIVER_CONN_INFO_PATH",
     }
 )
+SECRETS = frozenset(
+    {
+        *("TIDEMILL_SINK_URI", "TIDEMILL_LOG", "TIDEMILL_CANAL_STORE", "TIDEMILL_SCHEMA_REGISTRY"),
+        *("TIDEMILL_GROUP_TICKET", "TIDEMILL_TOKEN"),
+    }
+)
+"""Variables that may hold secrets, each for the process that it was set for. A child has those that it is given."""
+SECRET_PREFIX = "TIDEMILL_SECRET_"
+"""How variables begin that sink URIs name: for processes that write to sinks."""
 _OF_FACTORY = "PYTHON_WORKER_FACTORY_"
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 """What Spark's Java and its scripts put into the environment of a Python worker, about this worker and this Java. A child with a Spark of
@@ -52,13 +61,14 @@ def program(module: str, *arguments: str) -> list[str]:
     return python("tidemill.process.program", module, *arguments)
 
 
-def environment(*more: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment for a child, with more variables, and without what concerns only this process where it is a Python worker
-    of Spark."""
+def environment(*more: Mapping[str, str], writes: bool = False) -> dict[str, str]:
+    """This process's environment for a child, with more variables, without this process's secrets, and without what concerns only this
+    process where it is a Python worker of Spark. `writes`: the child writes to sinks, whose URIs name variables."""
     is_worker = any(name.startswith(_OF_FACTORY) for name in os.environ)
     found = {name: value for name, value in os.environ.items() if name not in _OF_WORKERS and not name.startswith(_OF_FACTORY)}
     if is_worker:  # there it is the folder of that Spark's blocks; elsewhere the user's choice
         found.pop(_LOCAL_DIRS, None)
+    found = {name: value for name, value in found.items() if name not in SECRETS and (writes or not name.startswith(SECRET_PREFIX))}
     found.update(SAFE_PATH)
     for one in more:
         found.update(one)

@@ -138,7 +138,7 @@ class ChildProcess:
     """One supervised process: its name, its command line, and its state.
 
     `secrets`: environment variables, because everybody can read command lines. `rule`: what follows its end, by default `Restarts`.
-    `heard`: called with each line of its stdout, which is passed on otherwise.
+    `heard`: called with each line of its stdout, which is passed on otherwise. `writes`: to sinks, see `children.environment`.
     """
 
     name: str
@@ -147,6 +147,7 @@ class ChildProcess:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     rule: Rule | None = field(default=None, repr=False)
     heard: Callable[[bytes], None] | None = field(default=None, repr=False)
+    writes: bool = False
     restarts: int = 0
     pid: int | None = None
     last_error: tuple[str, str] | None = None
@@ -221,7 +222,7 @@ class Supervisor:
 
     async def _once(self, child: ChildProcess, environment: Mapping[str, str]) -> End:
         child.last_error = child.raised = None
-        variables = children.environment(child.secrets, environment, {SUPERVISED: "1"})
+        variables = children.environment(child.secrets, environment, {SUPERVISED: "1"}, writes=child.writes)
         # its stdin is held open: see `lifeline`
         process = await children.start(child.argv, variables, keeps_stderr=True, keeps_stdout=child.heard is not None)
         child.process, child.pid = process, process.pid

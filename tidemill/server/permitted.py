@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError
+from tidemill.process.children import SECRET_PREFIX
 from tidemill.visible import cut
 
 READ = frozenset({"ca", "cert", "key", "ssl-ca", "ssl-cert", "ssl-key", "password-file"})
@@ -30,7 +31,7 @@ CALLED = frozenset({"schema-registry", "catalog-uri", "endpoint"})
 """Parameters that are an address to call, some with parameters of their own."""
 
 SECRET_FOLDERS = (Path("/run/secrets"), Path("/etc/tidemill"), Path("/etc/ssl"))
-VARIABLE_PREFIX = "TIDEMILL_SECRET_"
+VARIABLE_PREFIX = SECRET_PREFIX
 _LOCAL = ("", "file", "sqlite")
 
 

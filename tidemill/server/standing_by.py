@@ -82,7 +82,7 @@ class LastingProcess:
         """`heard`: what it writes to stdout is for the server."""
         rule = Lasting(f"{name} process that stands by", lambda: 0, lambda why, crashed: None)
         take = self._hear if heard else None
-        self.child = ChildProcess(name, argv, secrets={**secrets, standby.STANDBY: "1"}, rule=rule, heard=take)
+        self.child = ChildProcess(name, argv, secrets={**secrets, standby.STANDBY: "1"}, rule=rule, heard=take, writes=heard)
         self._heard: Callable[[bytes], None] = lambda line: None
         self._more: tuple[str, ...] | None = None
         self._level = ""

@@ -25,7 +25,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidemill.errors import SparkUnavailable, TidemillError, redact
-from tidemill.process.children import SAFE_PATH
+from tidemill.process.children import SAFE_PATH, SECRETS
 from tidemill.process.places import check_master_reachable, host_for, is_in_process
 from tidemill.spark import settings
 from tidemill.spark.java.archive import with_archive
@@ -148,15 +148,18 @@ def start_context(
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables that Java and its Python workers inherit, and restore the caller's own afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
+    """Set environment variables that Java and its Python workers inherit, without this process's secrets, and restore the caller's own
+    afterwards."""
+    before = {name: os.environ.get(name) for name in (*variables, *SECRETS)}
+    for name in SECRETS:
+        os.environ.pop(name, None)
     os.environ.update(variables)
     try:
         yield
     finally:
         for name, value in before.items():
             if value is None:
-                del os.environ[name]
+                os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 

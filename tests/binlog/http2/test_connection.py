@@ -306,6 +306,66 @@ def test_more_calls_than_there_may_be_are_refused_and_can_be_tried_again() -> No
     assert client.resets == {2 * machine.MOST_STREAMS + 1: Code.REFUSED_STREAM}
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_request_that_does_not_go_on_ends_and_gives_its_memory_back(plain: bool) -> None:
+    client = Client(plain=plain).open()
+    client.send(client.headers(1))
+    part = F.prefixed(request(prewrite(1, bytes(40_000))))[:20_000]
+    client.send(client.headers(3) + b"".join(F.frame(Frame.DATA, 0, 3, part[at : at + 10_000]) for at in (0, 10_000)))
+    assert client.server.unfinished == 20_000
+    client.server.expire()
+    client.send(client.headers(5))
+    client.server.expire()
+    assert client.server.open == 1
+    assert client.server.unfinished == 0
+    client.read()
+    assert {client.ended[n]["grpc-status"] for n in (1, 3)} == {str(int(Status.DEADLINE_EXCEEDED))}
+    client.send(F.frame(Frame.DATA, F.END_STREAM, 5, F.prefixed(request(commit(1, 2)))))
+    assert client.write() == [commit(1, 2)]
+    assert client.server.over is None
+
+
+def test_a_large_request_that_goes_on_and_a_call_that_waits_for_its_answer_do_not_end() -> None:
+    client = Client().open()
+    message = F.prefixed(request(prewrite(1, bytes(1_000_000))))
+    parts = [message[at : at + 10_000] for at in range(0, len(message), 10_000)]
+    client.send(client.headers(1))
+    client.send(client.call(3, request(commit(8, 9))))
+    for at, part in enumerate(parts):
+        client.send(F.frame(Frame.DATA, F.END_STREAM if part is parts[-1] else 0, 1, part))
+        if at % 10 == 9:
+            client.server.expire()
+    assert client.server.unfinished == 0
+    assert sorted(map(len, client.write())) == sorted(map(len, (commit(8, 9), prewrite(1, bytes(1_000_000)))))
+
+
+def test_a_call_that_waits_for_room_for_its_request_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "GRANTED", 1 << 20)
+    client = Client().open()
+    first = F.prefixed(request(prewrite(1, bytes(900_000))))
+    for stream in (1, 3):
+        client.send(client.headers(stream) + F.frame(Frame.DATA, 0, stream, first[:10_000]))
+    for at in range(10_000, 810_000, 80_000):
+        for part in range(at, at + 80_000, 10_000):
+            client.send(F.frame(Frame.DATA, 0, 1, first[part : part + 10_000]))
+        client.server.expire()
+    assert not client.read().ended
+    assert client.server.open == 2
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", F.PREFACE[:9], F.PREFACE, F.PREFACE + F.settings({})[:5], F.PREFACE + F.settings({}) + F.frame(Frame.HEADERS, 0, 1, b"\x83")],
+)
+def test_a_connection_that_does_not_end_what_it_began_is_over(begun: bytes) -> None:
+    client = Client().send(begun)
+    client.server.expire()
+    assert client.server.over is None
+    client.server.expire()
+    assert client.read().goaway is not None
+    assert client.server.over is not None
+
+
 HUGE = b"\x40" + b"\x01x" + b"\x7f\xff\xff\x07"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from tidemill.capture.groups.messages import (
 from tidemill.capture.groups.scheduler import (
     Who,
 )
-from tidemill.capture.groups.server import Control
+from tidemill.capture.groups.server import STRANGER_LINE, Control
 from tidemill.capture.status import Section
 from tidemill.errors import MalformedMessage
 
@@ -83,6 +84,22 @@ def test_who_does_not_know_the_token_is_let_in_nowhere(tmp_path: Path) -> None:
         assert len((await reader.read()).splitlines()) == 1, "the challenge, then the end"
         writer.close()
         assert heard.came_ == []
+        await one.stop()
+
+    run(main())
+
+
+def test_a_line_of_a_stranger_is_short(tmp_path: Path) -> None:
+    """What is sent before the proof of the token is not kept."""
+
+    async def main() -> None:
+        one = await control(Heard(), new_token())
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+        await reader.readline()
+        writer.write(b"x" * (2 * STRANGER_LINE))  # no end of a line
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
         await one.stop()
 
     run(main())

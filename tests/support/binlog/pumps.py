@@ -62,11 +62,11 @@ class RunningPump:
         call.cancel()
         return found
 
-    async def http(self, method: str, path: str, context: ssl.SSLContext | None = None) -> tuple[int, Any]:
+    async def http(self, method: str, path: str, context: ssl.SSLContext | None = None, named: str = "") -> tuple[int, Any]:
         """Status and body, which is an object where it is JSON."""
         host, _, port = self.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname="127.0.0.1" if context else None)
-        writer.write(f"{method} {path} HTTP/1.1\r\nHost: {self.address}\r\n\r\n".encode())
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: {named or self.address}\r\n\r\n".encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         with suppress(ValueError):

@@ -15,6 +15,7 @@ from datetime import UTC
 from pathlib import Path
 
 from tests.support.changelog.sqllogs import SqlLog
+from tests.support.delivery.saved import saved
 from tests.support.simulate.actors import Actor, current_gate
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changelog.history import load_history
@@ -27,7 +28,7 @@ from tidemill.delivery.inputs.table_router import Settings
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.batch_machine import under_way
 from tidemill.delivery.machine.retry import RetryPolicy
-from tidemill.delivery.position import Position, Ranges
+from tidemill.delivery.position import Plan, Position, SavedPosition
 from tidemill.delivery.task.run import run as run_item
 from tidemill.delivery.work_item import TaskResult, WorkItem
 
@@ -38,8 +39,9 @@ class GatedFence(Fence):
     def take(self) -> int:
         return current_gate()("take the fence", super().take)
 
-    def advance(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> int:
-        return current_gate()(f"advance the fence to ({from_ts}, {to_ts}]", lambda: Fence.advance(self, from_ts, to_ts, ranges))
+    def advance(self, plan: Plan | None) -> int:
+        interval = f" to ({plan.from_ts}, {plan.to_ts}]" if plan is not None else ""
+        return current_gate()(f"advance the fence{interval}", lambda: Fence.advance(self, plan))
 
     def check(self, *, now: bool = False) -> None:
         current_gate()("read the fence", lambda: Fence.check(self, now=now))
@@ -94,17 +96,20 @@ class Changefeed:
             fence = GatedFence.at(self.folder / "fence")
             epoch = fence.take()
             actor.gate("claim the checkpoint", lambda: feed.claim(fence.driver, epoch))
-            at = feed.position() or Position(reader.start_ts)
+            begin = feed.position() or saved(Position(reader.start_ts))
+            at: Position = begin
             retry = RetryPolicy(first_s=0.0001, longest_s=0.0002, total_s=60)
             driver = delivery.driver(packs, delivery.source(reader, history, packs), Inline(), fence, retry, started_ts=1)
 
-            def save(report: Report) -> None:
-                actor.gate("save the checkpoint", lambda: feed.save_checkpoint(report.end.ts))
+            def save(report: Report) -> SavedPosition:
+                return actor.gate("save the checkpoint", lambda: feed.save_checkpoint(report.end.ts))
 
-            driver.keep_checkpoint(at, None, save)
+            driver.keep_checkpoint(begin, None, save)
             number = 0
             while at.ts < self.history.cuts[-1]:
                 cut = next(ts for ts in self.history.cuts if ts > at.ts)
-                end = under_way(at, fence.planned, fence.planned_ranges) or Position(next_end(reader, history, at.ts, cut))
+                end = (under_way(begin, fence.planned, fence.planned_ranges) if at == begin else None) or Position(
+                    next_end(reader, history, at.ts, cut)
+                )
                 driver.deliver(number, at, end)
                 at, number = end, number + 1

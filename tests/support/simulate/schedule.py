@@ -21,6 +21,8 @@ from tidemill.errors import Fenced, TidemillError
 
 MOST_DRIVERS = 4
 MOST_EFFECTS = 20_000
+HOLDING = "in a transaction: "
+"""Begins the effects at which a driver holds locks that others wait for: none stands still there, and no other one runs meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ class Run:
             if leader.effect is None:
                 leader = self._next()
                 continue
-            event = waiting.pop(0) if waiting and waiting[0].at <= self.effects else None
-            leader = self._lead(leader, event)
-            self._wake()
+            due = waiting and waiting[0].at <= self.effects and not (isinstance(waiting[0], Freeze) and _holds(leader))
+            leader = self._lead(leader, waiting.pop(0) if due else None)
+            self._wake(leader)
         self._ended(leader, leads=True)
         while self._frozen:
             frozen = self._frozen.pop(0)
@@ -125,14 +127,14 @@ class Run:
                 leader.go(Fate.LOST if lost else Fate.AWAY)
             case _:
                 leader.go(Fate.DONE)
-        if effect is not None and not effect.startswith(("read", "list")):
+        if effect is not None and not effect.removeprefix(HOLDING).startswith(("read", "list")):
             self.check()
         return leader
 
-    def _wake(self) -> None:
+    def _wake(self, leader: Actor) -> None:
         for frozen in list(self._frozen):
             frozen.wakes -= 1
-            if frozen.wakes <= 0:
+            if frozen.wakes <= 0 and not _holds(leader):
                 self.story.append(f"{frozen.actor.name} wakes at `{frozen.actor.effect}`")
                 self._let(frozen.actor, frozen.burst)
                 frozen.wakes = MOST_EFFECTS
@@ -141,12 +143,13 @@ class Run:
 
     def _let(self, actor: Actor, burst: int) -> None:
         """Let a driver that does not lead take some effects; 0: all that it has."""
+        left = burst or MOST_EFFECTS
         while actor.effect is not None:
             self.story.append(f"    {actor.name}: {actor.effect}")
             actor.go(Fate.DONE)
             self.check()
-            burst -= 1
-            if burst == 0:
+            left -= 1
+            if left <= 0 and not _holds(actor):
                 return
         self._ended(actor, leads=False)
 
@@ -156,6 +159,10 @@ class Run:
 
     def _told(self, what: str) -> str:
         return "\n".join([what, *self.story])
+
+
+def _holds(actor: Actor) -> bool:
+    return actor.effect is not None and actor.effect.startswith(HOLDING)
 
 
 def _again(error: BaseException | None) -> bool:

@@ -33,6 +33,7 @@ from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security, security_of
 from tidemill.changelog.storage.durable import make_folder
 from tidemill.errors import TidemillError, UpstreamUnavailable
+from tidemill.metrics.hosts import own_hosts
 from tidemill.metrics.samples import Sample, counter, gauge
 from tidemill.wire import pump_pb2
 
@@ -136,7 +137,8 @@ class Drainer(Generic[E]):
             server.add_generic_rpc_handlers((_handler(self),))
             server.add_insecure_port(f"unix:{inner}")
             await server.start()
-            port = FrontPort(inner, DrainerPages(self), self._tls())
+            names = own_hosts(self._settings.addr, self._settings.advertise_addr)
+            port = FrontPort(inner, DrainerPages(self), self._tls(), hosts=names)
             host, _, number = self._settings.addr.rpartition(":")
             await port.start(host.strip("[]"), int(number))
             state = NodeState.PAUSED

@@ -35,6 +35,8 @@ GRANTED = 64 << 20
 MOST_CONTINUATIONS = 64
 MOST_RESETS = 1000
 """Calls that a peer may reset beyond the number of its requests."""
+LEAST_PROGRESS = 64 << 10
+"""Bytes of a request that have to come between two calls of `expire`, unless it is complete then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Stream:
     want: int = -1
     complete: bool = False
     """The client has sent everything."""
+    at_expiry: int = -1
+    """Bytes of the request that were there at the last `expire`; -1: it had not begun."""
 
 
 class Connection:
@@ -86,6 +90,10 @@ class Connection:
         """What the peer did wrong, if that ended the connection."""
         self.taken = 0
         """Binlogs that went into groups."""
+        self.requests = 0
+        """Requests that were complete."""
+        self.unfinished = 0
+        """Bytes held of requests that have begun and are not complete."""
         self._left = b""
         self._greeted = self._settled = self._closing = False
         self._streams: dict[int, Stream] = {}
@@ -93,6 +101,8 @@ class Connection:
         self._granted = 0
         self._ungranted: deque[int] = deque()
         self._resets = 0
+        self._expired_to = -1
+        self._block_at_expiry, self._left_at_expiry = 0, b""
         self._events: list[Event] = []
         self.sender.output.append(
             F.settings({
@@ -135,8 +145,16 @@ class Connection:
         self._left = data[at:] if at else data
         return self._events
 
+    def give_up(self, message: str) -> None:
+        """End the connection of a peer that takes too much."""
+        if self.over is None:
+            self._end(PeerFault(Code.ENHANCE_YOUR_CALM, message))
+
     def _end(self, fault: PeerFault) -> None:
         self.over = fault
+        for stream in self._streams.values():
+            stream.parts = bytearray()
+        self.unfinished = 0
         self.sender.output.append(F.goaway(int(self._state[L.C_LAST]), fault.why, fault.message))
 
     def _greet(self, data: bytes) -> int:
@@ -185,6 +203,7 @@ class Connection:
 
     def _taken(self, count: int) -> None:
         self.taken += count
+        self.requests += count
         self._resets = max(0, self._resets - count)
 
     def _credit(self) -> None:
@@ -376,7 +395,9 @@ class Connection:
         if known.window < 0:
             self._reset_stream(stream, Code.FLOW_CONTROL_ERROR)
             return
-        known.parts += _unpadded(flags, payload)
+        part = _unpadded(flags, payload)
+        known.parts += part
+        self.unfinished += len(part)
         known.complete = bool(flags & F.END_STREAM)
         if known.want < 0 and len(known.parts) >= PREFIX and not self._begin(known):
             return
@@ -417,7 +438,8 @@ class Connection:
     def _returned(self, known: Stream) -> None:
         """A message is complete, or will never be: others have their turn."""
         self._granted -= known.granted
-        known.granted = 0
+        self.unfinished -= len(known.parts)
+        known.granted, known.parts = 0, bytearray()
         if known.id in self._ungranted:
             self._ungranted.remove(known.id)
         waiting, self._ungranted = self._ungranted, deque()
@@ -430,8 +452,9 @@ class Connection:
         if known.want < 0 or len(known.parts) != PREFIX + known.want:
             self.refuse(known.id, Status.INTERNAL, "the request ended before its message did")
             return
-        message, known.parts = bytes(memoryview(known.parts)[PREFIX:]), bytearray()
+        message = bytes(memoryview(known.parts)[PREFIX:])
         self._returned(known)
+        self.requests += 1
         self._resets = max(0, self._resets - 1)
         self._events.append(Call(known.id, known.path, message))
 
@@ -450,6 +473,33 @@ class Connection:
             self._gone(stream)
             self._events.append(Cancelled(stream))
         self.sender.output.append(F.rst_stream(stream, code))
+
+    # what never ends
+
+    def expire(self) -> None:
+        """End what has not gone on since the last call of this: requests, a block of headers, a frame, a connection without SETTINGS.
+        The caller chooses the pace, and leaves this out while it reads nothing from the peer. Look at `over` and at `sender.output`
+        afterwards."""
+        before, self._expired_to = self._expired_to, int(self._state[L.C_LAST])
+        block, self._block_at_expiry = self._block_at_expiry, self._block_stream
+        left, self._left_at_expiry = self._left_at_expiry, self._left
+        if self.over is not None:
+            return
+        if (not self._settled and before >= 0) or (block and block == self._block_stream) or (left and left is self._left):
+            self.give_up("the peer does not end what it has begun")
+            return
+        for stream in self._state[L.C_STREAMS : L.C_STREAMS + int(self._state[L.C_FRESH])].tolist():
+            if stream <= before:
+                self._stream(stream)  # nothing came behind its headers
+                self._expire(self._streams[stream])
+        for known in list(self._streams.values()):
+            if not known.complete and known.id not in self._ungranted:
+                if known.at_expiry >= 0 and len(known.parts) - known.at_expiry < LEAST_PROGRESS:
+                    self._expire(known)
+                known.at_expiry = len(known.parts)
+
+    def _expire(self, known: Stream) -> None:
+        self.refuse(known.id, Status.DEADLINE_EXCEEDED, f"the request does not go on: {len(known.parts)} bytes of it have come")
 
     # answers
 

@@ -68,6 +68,7 @@ class Status(IntEnum):
 
     OK = 0
     UNKNOWN = 2
+    DEADLINE_EXCEEDED = 4
     RESOURCE_EXHAUSTED = 8
     OUT_OF_RANGE = 11
     UNIMPLEMENTED = 12

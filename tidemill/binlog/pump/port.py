@@ -17,12 +17,17 @@ from typing import Any, cast
 
 from tidemill.capture.tikv.client.tls import Security, Stamp
 from tidemill.errors import ConfigError
+from tidemill.metrics.hosts import HINT, is_own
+from tidemill.process.descriptors import raise_limit
 
 HTTP2 = b"PRI "
 HEAD_LIMIT = 16384
 BODY_LIMIT = 1 << 20
 SILENT_S = 10.0
-"""Seconds for a request's head and body."""
+"""Seconds for a request's head and body, and for a client to read the answer."""
+MOST_CONNECTIONS = 1024
+KEPT_FILES = 128
+"""Descriptors that are kept for the value log, the index and the calls to PD."""
 HIGH_WATER = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -50,6 +55,7 @@ Pages = Callable[[Request], Awaitable[Answer]]
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     413: "Content Too Large",
@@ -107,17 +113,41 @@ class ServerTls:
         return any(name == "commonName" and value in self.allowed for part in subject for name, value in part)
 
 
-Http2 = Callable[[Callable[[], None]], asyncio.Protocol]
-"""Makes the protocol of a connection that speaks HTTP/2; it calls what it is given when the connection is lost."""
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What a protocol of HTTP/2 calls: `known` when its client has made a whole request, `lost` when the connection is."""
+
+    known: Callable[[], None]
+    lost: Callable[[], None]
+
+
+Http2 = Callable[[Guest], asyncio.Protocol]
+"""Makes the protocol of a connection that speaks HTTP/2."""
 
 
 class FrontPort:
-    """Listens. `inner`: the socket of gRPC's server; None: there is none, and `http2` makes the protocols."""
+    """Listens. `inner`: the socket of gRPC's server; None: there is none, and `http2` makes the protocols.
 
-    def __init__(self, inner: Path | None, pages: Pages, tls: ServerTls | None = None, http2: Http2 | None = None) -> None:
+    `hosts`: names in the Host of HTTP, beside addresses and localhost, see `metrics.hosts`.
+
+    With `most` connections open, the oldest one that has made no whole request gives way to a new one.
+    """
+
+    def __init__(
+        self,
+        inner: Path | None,
+        pages: Pages,
+        tls: ServerTls | None = None,
+        http2: Http2 | None = None,
+        hosts: frozenset[str] = frozenset(),
+    ) -> None:
         self.inner, self.pages, self.tls, self.http2 = inner, pages, tls, http2
+        self.hosts = hosts
         self._servers: list[asyncio.Server] = []
-        self.open: set[asyncio.Transport] = set()
+        self.most = max(1, min(MOST_CONNECTIONS, raise_limit() - KEPT_FILES))
+        self.open: dict[asyncio.Transport, None] = {}
+        self.strangers: dict[asyncio.Transport, None] = {}
+        """Those of `open` that have made no whole request, in the order in which they came."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.address = ""
 
@@ -130,6 +160,27 @@ class FrontPort:
         self.address = f"{host}:{server.sockets[0].getsockname()[1]}"
         if unix is not None:
             self._servers.append(await loop.create_unix_server(lambda: _Front(self), unix, ssl=context))
+
+    def admit(self, transport: asyncio.Transport) -> bool:
+        """Say whether one more connection may be open, and make room for it where a stranger can give way."""
+        if len(self.open) >= self.most:
+            stranger = next(iter(self.strangers), None)
+            if stranger is None:
+                _log.warning("%s: connection closed: %d are open, and no more are taken", transport.get_extra_info("peername"), self.most)
+                return False
+            stranger.abort()
+            self.forget(stranger)
+        self.open[transport] = self.strangers[transport] = None
+        return True
+
+    def forget(self, transport: asyncio.Transport) -> None:
+        """A connection is lost."""
+        self.open.pop(transport, None)
+        self.strangers.pop(transport, None)
+
+    def guest(self, transport: asyncio.Transport) -> Guest:
+        """Return what the protocol of a connection calls."""
+        return Guest(lambda: self.strangers.pop(transport, None), lambda: self.forget(transport))
 
     def close(self) -> None:
         """Take no more connections; those that are there go on."""
@@ -184,7 +235,9 @@ class _Front(_Relay):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
-        self._port.open.add(self.transport)
+        if not self._port.admit(self.transport):
+            self.transport.abort()
+            return
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family != socket.AF_UNIX:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -199,7 +252,7 @@ class _Front(_Relay):
         super().connection_lost(error)
         self._still()
         if self.transport is not None:
-            self._port.open.discard(self.transport)
+            self._port.forget(self.transport)
 
     def _still(self) -> None:
         if self._timer is not None:
@@ -227,7 +280,7 @@ class _Front(_Relay):
     def _hand_over(self, transport: asyncio.Transport) -> None:
         """From here on the connection is another protocol's."""
         assert self._port.http2 is not None
-        protocol = self._port.http2(lambda: self._port.open.discard(transport))
+        protocol = self._port.http2(self._port.guest(transport))
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(self._data)
@@ -270,7 +323,9 @@ class _Front(_Relay):
             return
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
         length = fields.get("content-length", "0")
-        if not length.isdecimal() or int(length) > BODY_LIMIT:
+        if not is_own(fields.get("host", ""), self._port.hosts):
+            self._end(Answer(f"the Host header has no name of this machine. {HINT}\n".encode(), 403, "text/plain"))
+        elif not length.isdecimal() or int(length) > BODY_LIMIT:
             self._end(Answer(b"too long\n", 413, "text/plain"))
         elif len(body) >= int(length):
             self._asked = True
@@ -289,3 +344,5 @@ class _Front(_Relay):
         )
         self.transport.write(head.encode("latin-1") + (answer.body if with_body else b""))
         self.transport.close()
+        self._still()
+        self._timer = asyncio.get_running_loop().call_later(SILENT_S, self.transport.abort)

@@ -41,6 +41,7 @@ from tidemill.capture.tikv.client.tls import Security, security_of
 from tidemill.changelog.storage import durable
 from tidemill.changelog.storage.durable import make_folder
 from tidemill.errors import TidemillError, UpstreamError, cannot_listen
+from tidemill.metrics.hosts import own_hosts
 from tidemill.metrics.samples import Sample
 
 SPACE_EVERY_S = 3.0
@@ -207,7 +208,7 @@ class Pump:
             server.add_insecure_port(f"unix:{inner}")
             await server.start()
         tls = ServerTls(security, frozenset(settings.cert_allowed_cn)) if security is not None and security.cert is not None else None
-        front = FrontPort(inner, PumpPages(self), tls, calls.protocol)
+        front = FrontPort(inner, PumpPages(self), tls, calls.protocol, hosts=own_hosts(settings.addr, settings.advertise_addr))
         host, _, port = settings.addr.rpartition(":")
         try:
             await front.start(host.strip("[]"), int(port), Path(settings.socket.removeprefix("unix://")) if settings.socket else None)

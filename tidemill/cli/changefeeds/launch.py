@@ -15,6 +15,7 @@ from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.restart_backoff import STUCK_S, Patience
 from tidemill.changefeed.restart_rule import RestartRule
 from tidemill.changefeed.run_status import resolved_of
+from tidemill.changefeed.runner_options import LOG_VARIABLE, SINK_VARIABLE
 from tidemill.changelog.files.bounds import before_tables, holds_tables
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli.shared import options as shared
@@ -198,11 +199,12 @@ def children(options: Options, times: Times, folder: FeedFolder, *, new: bool = 
     feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", options.config_file))
     feed += given(("--upstream-ts", times.now))
     common = options.common_options
-    secrets = {"TIDEMILL_SINK_URI": options.sink_uri, "TIDEMILL_LOG": options.log}
+    log_only = {LOG_VARIABLE: options.log}
+    both = {**log_only, SINK_VARIABLE: options.sink_uri}
     keeper = RestartRule(folder, Patience(options.stuck_s), resume=resume_command(options.data_dir, options.changefeed_id), new=new)
     found = [
-        ChildProcess("capture", python("tidemill.cli.main", *capture, *common), lambda: resolved_of(folder), secrets),
-        ChildProcess("changefeed", program("tidemill.changefeed.runner", *feed, *common), secrets=secrets, rule=keeper),
+        ChildProcess("capture", python("tidemill.cli.main", *capture, *common), lambda: resolved_of(folder), log_only),
+        ChildProcess("changefeed", program("tidemill.changefeed.runner", *feed, *common), secrets=both, rule=keeper, writes=True),
     ]
     if (canal := options.sink.canal) is not None and canal.listen:
         serve = ["canal", "--listen", canal.listen, "--status-file", str(folder.server), *_canal_options(canal)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import aclosing, suppress
 from itertools import count
 from typing import Any, cast
@@ -17,6 +16,7 @@ from google.protobuf.message import DecodeError
 from tidemill.binlog.http2.connection import Call, Cancelled, Connection
 from tidemill.binlog.http2.frames import Status
 from tidemill.binlog.pump.faults import PumpFailed, PumpRefused
+from tidemill.binlog.pump.port import Guest
 from tidemill.binlog.pump.serving.service import PullRefused, PumpService
 from tidemill.binlog.pump.store import Store
 from tidemill.errors import MalformedMessage
@@ -29,6 +29,14 @@ HIGH_WATER = 4 << 20
 """Bytes that wait for a socket before nothing more is read from it, or pulled for it."""
 PULL_AHEAD = 256 << 10
 """A stream of PullBinlogs reads on when less than this waits for the peer's windows."""
+UNFINISHED_BYTES = 256 << 20
+"""Bytes of requests that are not complete, of all connections; one connection may have more while no other has any."""
+EXPIRY_S = 30.0
+"""Seconds in which a request has to go on, and a peer to read."""
+STRANGER_S = 60.0
+"""Seconds for the first whole request of a connection."""
+IDLE_S = 3600.0
+"""Seconds without a call, after which a connection ends; clients of gRPC open another one by themselves."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +50,13 @@ class Http2Server:
         self._connections: dict[int, _Http2] = {}
         self._held: list[_Http2] = []
         self._gone = asyncio.Event()
+        self._unfinished = 0
         store.written = self._written
 
-    def protocol(self, lost: Callable[[], None]) -> asyncio.Protocol:
+    def protocol(self, guest: Guest) -> asyncio.Protocol:
         """The protocol of a new connection."""
         slot = next(self._slots)
-        made = _Http2(self, slot, lost)
+        made = _Http2(self, slot, guest)
         self._connections[slot] = self.store.answerers[slot] = made
         return made
 
@@ -55,6 +64,16 @@ class Http2Server:
         """A connection is lost."""
         del self._connections[slot], self.store.answerers[slot]
         self._gone.set()
+
+    def count(self, connection: _Http2, more: int) -> None:
+        """A connection holds more bytes, or less, of requests that are not complete. Too many of all: one that has made no request ends,
+        else the one that holds most."""
+        self._unfinished += more
+        while more > 0 and self._unfinished > UNFINISHED_BYTES:
+            holders = [one for one in self._connections.values() if one.unfinished]
+            if len(holders) < 2:
+                return
+            max(holders, key=lambda one: (one.is_stranger, one.unfinished)).give_up("requests that are not complete take too much memory")
 
     def hold(self, connection: _Http2) -> bool:
         """Whether too much waits to be written; then the connection is told when that is over."""
@@ -83,12 +102,18 @@ class Http2Server:
 class _Http2(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, server: Http2Server, slot: int, lost: Callable[[], None]) -> None:
-        self._server, self._slot, self._lost = server, slot, lost
+    def __init__(self, server: Http2Server, slot: int, guest: Guest) -> None:
+        self._server, self._slot, self._guest = server, slot, guest
         self._machine = Connection(slot, server.store.groups, largest=server.largest)
         self._pulls: dict[int, asyncio.Task[None]] = {}
         self._room = asyncio.Event()
         self._full = self._held = False
+        self._requests = self._requests_at = 0
+        self._called_at = 0.0
+        self._unsent = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.unfinished = 0
+        """Bytes that the server counts for this connection."""
         self._transport: asyncio.Transport
 
     # asyncio.Protocol
@@ -96,6 +121,8 @@ class _Http2(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(HIGH_WATER)
+        self._called_at = asyncio.get_running_loop().time()
+        self._arm()
         self._send()
 
     def data_received(self, data: bytes) -> None:
@@ -118,6 +145,10 @@ class _Http2(asyncio.Protocol):
             else:
                 self._pulls[event.stream] = asyncio.ensure_future(self._pull(event))
         self._send()
+        self._count()
+        if machine.requests and not self._requests:
+            self._guest.known()
+        self._requests = machine.requests
         if self._pulls:
             self._room.set()
         if server.hold(self):
@@ -145,8 +176,49 @@ class _Http2(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         for task in self._pulls.values():
             task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._server.forget(self._slot)
-        self._lost()
+        self._server.count(self, -self.unfinished)
+        self._guest.lost()
+
+    # what takes too much, or too long
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client has made no whole request."""
+        return not self._machine.requests
+
+    def _count(self) -> None:
+        more, self.unfinished = self._machine.unfinished - self.unfinished, self._machine.unfinished
+        self._server.count(self, more)
+
+    def give_up(self, message: str) -> None:
+        """End the connection."""
+        self._machine.give_up(message)
+        self._count()
+        self._send()
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(EXPIRY_S, self._expire)
+
+    def _expire(self) -> None:
+        self._arm()
+        transport, machine = self._transport, self._machine
+        unsent, self._unsent = self._unsent, transport.get_write_buffer_size()
+        if transport.is_closing() or (self._full and self._unsent >= unsent > 0):
+            transport.abort()  # the peer does not read
+            return
+        if self._full or self._held:
+            return
+        machine.expire()
+        now = asyncio.get_running_loop().time()
+        if machine.open or machine.requests != self._requests_at:
+            self._called_at, self._requests_at = now, machine.requests
+        elif now - self._called_at >= (STRANGER_S if self.is_stranger else IDLE_S):
+            machine.close()
+        self._count()
+        self._send()
 
     def _send(self) -> None:
         output = self._machine.sender.output

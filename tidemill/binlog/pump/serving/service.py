@@ -27,6 +27,8 @@ OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_connection_idle_ms", 3_600_000),
 )
 _OK = pump_pb2.WriteBinlogResp().SerializeToString()
 

@@ -1,17 +1,19 @@
 """Drivers of databases each of whose statements is an effect, and who reads the database meanwhile.
 
-A driver that stands still in a transaction would let others wait in the server, where the scheduler does not see them: its effects there say
-so (`HOLDING`). A session that is closed is over in the server before the next effect.
+A driver that stands still in a transaction would let others wait in the server, where the scheduler does not see them: its effects there
+say so (`HOLDING`). A session that is closed is over in the server before the next effect.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from pymysql.constants import SERVER_STATUS
+from pymysql.err import OperationalError
 
 from tests.support.servers.mariadb import MariaDb
 from tests.support.simulate.actors import Actor
@@ -51,7 +53,8 @@ class Server:
         """End all sessions, drop everything, and run statements in the database `app`."""
         forget_task_sinks()
         for (session,) in self.rows(OTHERS):
-            self.rows(f"KILL {session}")
+            with suppress(OperationalError):  # it has just ended
+                self.rows(f"KILL {session}")
         self.await_end(f"SELECT 1 FROM ({OTHERS}) AS others")
         self.db.clear()
         self.db.run("CREATE DATABASE app", "USE app", *before)

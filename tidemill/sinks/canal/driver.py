@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from google.protobuf.message import DecodeError
 
 from tidemill.changelog.storage.base import Storage
 from tidemill.config.uri import SinkUri
-from tidemill.errors import ConfigError, SinkError, TidemillError
+from tidemill.errors import ConfigError, LogFenced, SinkError, SinkUnavailable, TidemillError
 from tidemill.protocols.canal.codes import EntryType
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target
 from tidemill.sinks.canal.place import options_of, storage_of
@@ -46,7 +47,8 @@ class CanalDriverSink(ByDispatchers):
 
     def begin_batch(self, ctx: BatchContext) -> None:
         self._ddls.clear()
-        store = self._opened(ctx)
+        with _owned(ctx):
+            store = self._opened(ctx)
         if ctx.from_ts > store.head:
             raise ConfigError(
                 f"the entry store {store} ends at {describe(store.head)}, and this batch begins at {describe(ctx.from_ts)}: what lies "
@@ -68,7 +70,10 @@ class CanalDriverSink(ByDispatchers):
         """Do nothing: the head moves at the end of the batch."""
 
     def finish_batch(self, ctx: BatchContext) -> None:
-        store = self._opened(ctx)
+        with _owned(ctx):
+            self._finish(ctx, self._opened(ctx))
+
+    def _finish(self, ctx: BatchContext, store: StorePublisher) -> None:
         if store.holds(ctx.from_ts, ctx.to_ts):
             store.clear_attempt(ctx.from_ts, ctx.to_ts, ctx.epoch)
             return
@@ -124,6 +129,17 @@ class CanalDriverSink(ByDispatchers):
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+
+@contextmanager
+def _owned(ctx: BatchContext) -> Iterator[None]:
+    """Let an attempt begin again whose store another driver has taken, unless that is a newer driver: one that was frozen may take the
+    store late. Raises Fenced, SinkUnavailable."""
+    try:
+        yield
+    except LogFenced as error:
+        ctx.check_fence(now=True)
+        raise SinkUnavailable(f"an earlier driver has taken the entry store, which is taken back: {error.message}") from error
 
 
 def _header(data: bytes) -> pb.Header:

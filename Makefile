@@ -138,5 +138,15 @@ page: setup
 wheel: setup
 	$(PYTHON) -m build --wheel
 
+# Of the image and of what the wheel requires: CycloneDX
+sbom: setup
+	mkdir -p dist
+	$(PYTHON) scripts/bill.py cyclonedx > dist/tidemill.cdx.json
+
+# After a change of pyproject.toml or constraints.txt: the hashes of what the image installs, and the licences
+lock: setup
+	$(PYTHON) scripts/lock.py
+	$(PYTHON) scripts/bill.py licences > THIRD_PARTY.md
+
 clean:
 	rm -rf build dist *.egg-info .tidemill

@@ -31,6 +31,11 @@ from tidemill.server.api.tokens import Forbidden, Tokens, Unauthorized
 from tidemill.server.page.watch import Watch
 from tidemill.server.service import ChangefeedService
 
+_GUARDED = ("/api/v2/unsafe", "/debug")
+"""Paths that need a token also where nothing is changed."""
+_OPEN = frozenset({"/api/v2/tso"})
+"""Paths that read only, whatever their method is."""
+_REFUSED = {"401": "No token, or an unknown one", "403": "The token's role does not allow it, or the page of another site asks"}
 _PAGE = Path(__file__).with_name("openapi_page.html")
 _STATUSES: Mapping[type[TidemillError], HTTPStatus] = {
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -102,9 +107,15 @@ def create_app(
 
 
 def _document(app: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the OpenAPI document without FastAPI's own form of errors, which is never answered here."""
+    """Return the OpenAPI document without FastAPI's own form of errors, which is never answered here, and with 401 and 403 where a route
+    is guarded."""
     if app.openapi_schema is None:
         found = made()
+        for path, methods in found["paths"].items():
+            for method, operation in methods.items():
+                if (method != "get" and path not in _OPEN) or path.startswith(_GUARDED):
+                    responses = operation["responses"]
+                    responses.update({status: {**responses.get("400", {}), "description": why} for status, why in _REFUSED.items()})
         for methods in found["paths"].values():
             for operation in methods.values():
                 operation["responses"].pop("422", None)

@@ -1,0 +1,81 @@
+"""What the image installs: each file by its hash, in the versions that the tests run with, with its licence."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def bill() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bill", ROOT / "scripts/bill.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def constraints() -> dict[str, str]:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    return {canonicalize_name(name): number for name, _, number in (line.partition("==") for line in lines)}
+
+
+def test_the_lock_file_has_the_versions_that_are_tested_and_all_that_is_required(bill: ModuleType) -> None:
+    locked = {one.name: one.version for one in bill.parts()}
+    wanted = constraints()
+    assert {name: number for name, number in locked.items() if wanted.get(name) != number} == {}
+    project: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    of_image = re.findall(r"\w+", extras["all"][0].partition("[")[2])
+    required = [Requirement(one) for one in (*project["dependencies"], *(line for name in of_image for line in extras[name]))]
+    assert [str(one) for one in required if locked.get(canonicalize_name(one.name), "") not in one.specifier] == []
+
+
+def test_every_requirement_of_a_locked_package_is_locked(bill: ModuleType) -> None:
+    locked = {one.name for one in bill.parts()}
+    missing = {
+        (one.name, need.name)
+        for one in bill.parts()
+        for need in map(Requirement, requires(one.name) or ())
+        if (need.marker is None or need.marker.evaluate({"extra": ""})) and canonicalize_name(need.name) not in locked
+    }
+    assert missing == set()
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "build.lock"])
+def test_a_lock_file_has_names_versions_and_hashes(name: str) -> None:
+    for line in (ROOT / "deploy/docker" / name).read_text().splitlines()[1:]:
+        assert re.fullmatch(r"[a-z0-9-]+==[\w.+!-]+ \\|    --hash=sha256:[0-9a-f]{64}(?: \\)?", line), line
+
+
+def test_the_list_of_licences_is_that_of_the_lock_file(bill: ModuleType) -> None:
+    assert (ROOT / "THIRD_PARTY.md").read_text() == bill.licences(), "run make lock"
+
+
+def test_the_bill_of_materials_has_every_package_with_its_hashes(bill: ModuleType) -> None:
+    made = json.loads(bill.cyclonedx())
+    assert (made["bomFormat"], made["metadata"]["component"]["name"]) == ("CycloneDX", "tidemill")
+    found = {(one["name"], one["version"], *(sha["content"] for sha in one["hashes"])) for one in made["components"]}
+    assert found == {(one.name, one.version, *one.hashes) for one in bill.parts()}
+
+
+def test_the_image_installs_by_hash() -> None:
+    text = (ROOT / "deploy/docker/Dockerfile").read_text()
+    assert "--require-hashes" in text
+    assert "--no-index" in text
+    assert "--constraint" not in text

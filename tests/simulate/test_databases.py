@@ -43,7 +43,7 @@ def trials(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pyt
     return made
 
 
-@pytest.mark.parametrize("seed", seeds(9))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_a_schedule(seed: int, trials: Trials[Rows], server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     hurried(monkeypatch, plain=False)
     monkeypatch.setattr(DRIVER, gated_driver(server))

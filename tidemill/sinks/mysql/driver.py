@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from tidemill.config.database import Atomicity
 from tidemill.config.uri import SinkUri
-from tidemill.errors import SameUpstreamDownstream
-from tidemill.sinks.base import BatchContext, ByDispatchers, Target
+from tidemill.errors import Fenced, SameUpstreamDownstream, SinkUnavailable
+from tidemill.sinks.base import BatchContext, ByDispatchers, FenceCheck, Target, no_fence_check
 from tidemill.sinks.mysql.bookkeeping import Attempt, Awaited, Beside, Books, Done
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
@@ -39,6 +39,7 @@ class MysqlDriverSink(ByDispatchers):
         self._books: Books | None = None
         self._sync_points: SyncPoints | None = None
         self._attempt: Attempt | None = None
+        self._check_fence: FenceCheck = no_fence_check  # of the attempt
         self._left: list[Ddl] = []  # DDLs that an earlier process had going on beside the rows
         self._ddls = 0  # of the attempt's interval, so far
         self._stop = threading.Event()
@@ -53,9 +54,18 @@ class MysqlDriverSink(ByDispatchers):
         return dict.fromkeys(topics, 1 if self._options.atomicity is Atomicity.GLOBAL else self._options.workers)
 
     def _call(self, ask: Callable[[], _T]) -> _T:
-        """Call, and give up the connection if that fails. Raises SinkError, SinkUnavailable, Fenced."""
+        """Call, and give up the connection if that fails. Raises SinkError, SinkUnavailable, Fenced.
+
+        A driver that was frozen while it opened the books takes them from its successor when it wakes, and ends at the fence. So whoever
+        loses the books reads the fence, and takes them back if that still holds.
+        """
         try:
             return ask()
+        except Fenced as error:
+            self._close()
+            self._check_fence(now=True)
+            self._books = None
+            raise SinkUnavailable(f"{self._where}: an earlier driver has taken the books, which are taken back: {error.message}") from error
         except ServerFault as fault:
             self._close()
             raise fault.error(self._where) from fault
@@ -69,8 +79,9 @@ class MysqlDriverSink(ByDispatchers):
             log.info("%s is %s", self._where, self._connection.server.version)
             self._refuse_upstream(self._connection, ctx.cluster_id)
         if self._books is None:
-            self._books = Books(self._connection, ctx.feed, self._options.workers, ctx.started_ts, fresh=self._fresh)
-            self._fresh = False
+            books = Books(self._connection, ctx.feed, self._options.workers, ctx.started_ts, fresh=self._fresh)
+            ctx.check_fence(now=True)  # only now: one that was checked before may be another driver's since
+            self._books, self._fresh = books, False
             self._left = self._books.remembered()
             for ddl in self._left:
                 log.info("DDL at %s goes on: %s", describe(ddl.ts), short_statement(ddl.query))
@@ -89,6 +100,8 @@ class MysqlDriverSink(ByDispatchers):
             )
 
     def begin_batch(self, ctx: BatchContext) -> None:
+        self._check_fence = ctx.check_fence
+
         def begin() -> Attempt:
             books = self._open(ctx)
             self._look_at_background(books)

@@ -94,6 +94,10 @@ class Lane:
                 if fault.fate in (Fate.FAIL, Fate.WAIT) or number_of_try == TRIES - 1 or not self._can_split(fault):
                     raise fault.error(self._where, self._program) from fault
                 log.debug("%s: %s; tried again in %.2f s", self._where, fault, wait)
+            except Fenced as error:
+                self.close()
+                check_fence(now=True)
+                raise SinkUnavailable(f"{self._where}: an earlier driver has taken the books late: {error.message}") from error
             except BaseException:
                 self.close()
                 raise

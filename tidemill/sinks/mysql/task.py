@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from tidemill.config.database import Atomicity
 from tidemill.config.uri import SinkUri
-from tidemill.errors import Fenced, SinkError
+from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.kernels.rows.views import RowArray
 from tidemill.kernels.sql import SqlRows
 from tidemill.protocols.common.messages import Messages
@@ -81,7 +81,8 @@ class MysqlTaskSink:
                 lane.close()
                 raise fault.error(f"{self._options.host}:{self._options.port}") from fault
             if found is None or found.epoch != self._ctx.epoch:
-                raise Fenced(f"the database knows another attempt than epoch {self._ctx.epoch} of changefeed {self._ctx.feed}")
+                self._ctx.check_fence(now=True)  # else an earlier driver has taken the books late, and they are taken back
+                raise SinkUnavailable(f"the database knows another attempt than epoch {self._ctx.epoch} of changefeed {self._ctx.feed}")
             self._attempt = found
         return self._ctx, self._attempt
 

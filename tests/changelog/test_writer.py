@@ -22,6 +22,7 @@ from tests.support.schema.described_tables import META as TABLES
 from tidemill.changelog.log_format import MAX_BATCH_ROWS, Affinity, LogIdentity, Source
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import durable
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
@@ -404,20 +405,20 @@ def test_what_was_synced_outlives_heads_that_were_not(tmp_path: Path, left: byte
     assert [c.commit_ts for c in read_changes(tmp_path, 0)] == [START + 1, START + 12]
 
 
-def test_a_request_that_is_written_while_a_writer_opens_the_log_gets_there(tmp_path: Path) -> None:
+def test_a_request_that_is_written_while_a_writer_opens_the_log_gets_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that opens the log removes what dead ones left, and a living process's unfinished file with it."""
     LogWriter.create(LocalStorage(tmp_path, sync=False), IDENTITY, snapshot=TABLES).close()
-    opened = 0
+    opened, write = 0, durable._write
 
-    class Asks(LocalStorage):
-        def _write(self, path: str, data: bytes, *, sync: bool) -> None:
-            nonlocal opened
-            super()._write(path, data, sync=sync)
-            if not opened:
-                opened = 1
-                LogWriter.open(LocalStorage(tmp_path, sync=False)).close()
+    def asks(path: str, data: bytes, *, sync: bool, mode: int) -> None:
+        nonlocal opened
+        write(path, data, sync=sync, mode=mode)
+        if not opened:
+            opened = 1
+            LogWriter.open(LocalStorage(tmp_path, sync=False)).close()
 
-    storage = Asks(tmp_path, sync=False)
+    monkeypatch.setattr(durable, "_write", asks)
+    storage = LocalStorage(tmp_path, sync=False)
     storage.replace("growth.json", b"{}")
     assert (opened, storage.read("growth.json")) == (1, b"{}")
     assert [name for name in storage.names("") if name.endswith(".tmp")] == []

@@ -176,7 +176,7 @@ def test_a_check_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(examine, "host", hangs)
     found = list(examine.examine(examine.Subjects(tmp_path), limit_s=0.2))
     never.set()
-    assert health(found) == {"machine": BAD, "disk of --data-dir": GOOD}
+    assert health(found) == {"machine": BAD, "spark ports": GOOD, "disk of --data-dir": GOOD}
 
 
 def test_the_command_says_it_in_lines_and_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

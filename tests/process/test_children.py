@@ -58,6 +58,7 @@ sys.exit(7)
 def test_a_child_gets_the_secrets_that_it_is_given_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*children.SECRETS, "TIDEMILL_SECRET_DB", "TIDEMILL_HOSTS"):
         monkeypatch.setenv(name, "hunter2")
+    monkeypatch.delenv("TIDEMILL_JAVA_CACHE", raising=False)  # of `make test`
     given = environment({"TIDEMILL_LOG": "s3://log"})
     assert {k: v for k, v in given.items() if k.startswith("TIDEMILL_")} == {"TIDEMILL_LOG": "s3://log", "TIDEMILL_HOSTS": "hunter2"}
     assert environment(writes=True)["TIDEMILL_SECRET_DB"] == "hunter2"
@@ -165,6 +166,7 @@ def test_all_of_the_package_starts_processes_so() -> None:
         }
     assert {name: words for name, words in found.items() if words} == {
         "process/children.py": {"sys.executable"},
+        "spark/__init__.py": {"sys.executable"},  # names it to Spark
         "spark/session.py": {"sys.executable"},  # for Spark, whose environment has PYTHONSAFEPATH
     }
 

@@ -98,7 +98,7 @@ def test_a_torn_last_line_is_cut(uri: str) -> None:
         driver.begin_batch(context(batch=2))
         driver.close()
         assert path.read_bytes() == whole
-    path.write_bytes(b"no newline at all")
+    path.write_bytes(b'{"topic":"no newline at all')
     driver = open_driver_sink(uri)
     driver.begin_batch(context(batch=2))
     assert path.read_bytes() == b""

@@ -125,7 +125,9 @@ def test_a_silent_pump_is_named_and_a_pump_that_goes_offline_releases_the_merge(
             assert held["LagSeconds"] > 0
             holds = {s.labels["nodeID"]: s.value for s in drainer.samples() if s.name.endswith("pump_holds")}
             assert holds == {"busy": 0.0, "silent": 1.0}
-            assert {s.name for s in drainer.samples()} == set(re.findall(r"^\| `(binlog_drainer_\w+)`", PAGE.read_text(), re.MULTILINE))
+            assert {s.name for s in drainer.samples()} == set(
+                re.findall(r"^\| `(binlog_drainer_\w+|tidemill_drainer_missed_rows)(?:_total)?`", PAGE.read_text(), re.MULTILINE)
+            )
             assert w.stamps() == []
             await w.state(silent, NodeState.OFFLINE)
             await until(lambda: drainer.done_ts == BEGIN + 20)

@@ -100,7 +100,7 @@ def test_what_groups_are_told_of_the_settings() -> None:
     theirs = CaptureConfig.from_coordinator(told, "s3://b/log", Path("/scratch"))
     assert theirs == CaptureConfig(
         pd=("h:1",), log="s3://b/log", data_dir=Path("/scratch"), ca=Path("/ca.pem"), compression="zstd", row_budget=5, stuck_after=7.0,
-        memory_quota=config.memory_quota // 4,
+        memory_quota=config.memory_quota // 4, tikv_scans=config.tikv_scans // 4,
     )  # fmt: skip
     on_cluster = replace(config, master="spark://h:7077")
     assert on_cluster.of_group(4)["memory_quota"] == config.memory_quota, "each executor has its own memory"

@@ -109,7 +109,11 @@ def test_events_and_folders(tmp_path: Path, affinity: str) -> None:
             assert [n for n in files if n.startswith(f"app/{table}/meta/schema_{folder.split('/')[0]}_")], (
                 f"{table} {folder} has a schema file"
             )
-    assert {n for n in files if n.startswith(".tidemill/")} == {".tidemill/owner.json"}
+    assert {n for n in files if n.startswith(".tidemill/")} == {
+        ".tidemill/owner.json",
+        ".tidemill/publication.json",
+        ".tidemill/publish.lock",
+    }
 
 
 def test_a_replay_into_s3_is_that_into_a_folder(tmp_path: Path, s3_server: str) -> None:
@@ -122,7 +126,7 @@ def test_a_replay_into_s3_is_that_into_a_folder(tmp_path: Path, s3_server: str) 
     replay(log, settings(f"file://{tmp_path}/out?{common}"))
     stamp = re.compile(rb'"ts":[0-9]+')
     clean = [
-        {name: stamp.sub(b"", data) for name, data in files.items()}
+        {name: stamp.sub(b"", data) for name, data in files.items() if not name.startswith(".tidemill/publi")}
         for files in (objects(s3_server, "replays/some/where"), read_folder(tmp_path / "out"))
     ]
     assert clean[0] == clean[1]
@@ -132,7 +136,7 @@ def test_a_replay_into_s3_is_that_into_a_folder(tmp_path: Path, s3_server: str) 
 def test_open_protocol_keeps_its_messages_files(tmp_path: Path) -> None:
     log = World.make(seed=4).log(tmp_path / "log")
     replay(log, settings(f"file://{tmp_path}/out?protocol=open-protocol&partition-num=2"))
-    assert {path.suffix for path in (tmp_path / "out").rglob("*") if path.is_file()} == {".messages", ".json"}
+    assert {path.suffix for path in (tmp_path / "out").rglob("*") if path.is_file()} == {".messages", ".json", ".lock"}
 
 
 SELECTED = "[[sink.column-selectors]]\nmatcher = ['app.t']\ncolumns = ['*', '!secret']\n"

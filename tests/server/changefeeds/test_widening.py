@@ -98,9 +98,13 @@ def test_one_that_the_log_has_passed_is_refused_and_begins_when_it_is_created_ag
 
 def test_one_whose_sink_is_refused_finds_its_tables_in_the_log_the_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(there: WithLog) -> None:
+        def refuses(sink: object) -> None:
+            raise InvalidSinkUri("no broker answers")
+
         monkeypatch.setattr(hosting, "WIDE_S", -1.0)
-        with pytest.raises(InvalidSinkUri):
-            await there.create("second", "b.*", NOW - SECOND, "file:///dev/null/x?protocol=canal-json")
+        monkeypatch.setattr("tidemill.server.changefeeds.operations._meet", refuses)
+        with pytest.raises(InvalidSinkUri, match="no broker"):
+            await there.create("second", "b.*", NOW - SECOND)
         assert there.rules == ["a.*", "b.*"]
         await there.world.manager._narrow()
         assert (there.rules, there.begins) == (["a.*"], 2)

@@ -137,7 +137,7 @@ class MysqlOutlet:
                 works = []
             if isinstance(one, NamedDdl):
                 creates = read_ddl(one.query, one.schema).kind == "create database"
-                self._ddl(one.commit_ts, "" if creates else one.schema, one.query)
+                self._ddl(one.commit_ts, "" if creates else one.schema, one.query, gone_before=True)
         self._apply(works)
         return last
 
@@ -150,8 +150,18 @@ class MysqlOutlet:
             self.database.retrying(f"the table {_MARKS}", self._make_marks)
             self._marked = True
 
-    def _ddl(self, commit_ts: int, schema: str, query: str, now: str = "", special: tuple[tuple[str, str], ...] = ()) -> None:
-        self.database.ddl(commit_ts, schema, query, f", which ignore-txn-commit-ts = [{commit_ts}] leaves out", now, special)
+    def _ddl(
+        self,
+        commit_ts: int,
+        schema: str,
+        query: str,
+        now: str = "",
+        special: tuple[tuple[str, str], ...] = (),
+        *,
+        gone_before: bool = False,
+    ) -> None:
+        hint = f", which ignore-txn-commit-ts = [{commit_ts}] leaves out"
+        self.database.ddl(commit_ts, schema, query, hint, now, special, gone_before=gone_before)
         self._writers.forget()
         self._encoding.forget()
 

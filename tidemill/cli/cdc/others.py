@@ -167,7 +167,7 @@ def _verify_gc_safepoint() -> None:
             if given["keyspace"] != "default":
                 raise made("CDC:ErrLoadKeyspaceFailed", f"there is no keyspace {given['keyspace']}; there is `default`", retryable=False)
             ts, databases = asyncio.run(_databases_at_safe_point(connection.pd, connection))
-            typer.echo(f"GC safepoint and ListDatabases verified, snapshot-ts: {ts}, databases: {databases}")
+            echo(f"GC safepoint and ListDatabases verified, snapshot-ts: {ts}, databases: {databases}")
 
     unsafe.command("verify-gc-safepoint")(with_flags(verify, call))
 
@@ -181,7 +181,7 @@ async def _databases_at_safe_point(pd: str, connection: Connection) -> tuple[int
         ts = state.txn_safe_point if state is not None else await client.gc_safe_point()
         if not ts:
             raise made("CDC:ErrGetServiceSafepointFailed", "safepoint is zero, GC may not have run in this cluster yet", retryable=False)
-        typer.echo(f"WARNING: this verification holds no service safepoint; GC may advance past snapshot {ts} before the read completes.")
+        echo(f"WARNING: this verification holds no service safepoint; GC may advance past snapshot {ts} before the read completes.")
         found = SchemaHistory.bootstrap(ts, (await read_meta(client, ts)).items()).snapshot(ts)
     return ts, len(found.databases)
 

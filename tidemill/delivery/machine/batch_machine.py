@@ -394,7 +394,8 @@ class BatchMachine:
         batch, error = self.batch, self._error
         attempts = f", {batch.attempts} attempts" if batch.attempts > 1 else ""
         hint = " ".join(filter(None, (error.hint, limit)))
-        message = f"{error.message} (batch {batch.number} of {self._feed}, {batch}{attempts})"
+        place = f"(batch {batch.number} of {self._feed}, {batch}{attempts})"
+        message = f"{error.message}{chr(10) if chr(10) in error.message else ' '}{place}"
         return self._over(made(error.code, message, hint, retryable=error.retryable), error)
 
     # ------------------------------------------------------------------ the end

@@ -18,7 +18,7 @@ from tidemill.config.database import MysqlOptions
 from tidemill.errors import SchemaError, SinkError, SinkUnavailable
 from tidemill.protocols.sql.literals import SqlTable
 from tidemill.sinks.mysql import dialect
-from tidemill.sinks.mysql.codes import Fate
+from tidemill.sinks.mysql.codes import NO_DATABASE, Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
 from tidemill.sinks.mysql.ddls.plans import OneWriter
@@ -31,6 +31,7 @@ from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tso import describe, physical_ms
 from tidemill.visible import short_statement
 
+NO_TABLE = 1146
 BOOKS = "tidb_binlog"
 """The schema of our own tables."""
 KEEPING = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
@@ -140,10 +141,19 @@ class Database:
         self._applier.finish()
 
     def ddl(
-        self, commit_ts: int, schema: str, query: str, hint: str = "", now: str = "", special: tuple[tuple[str, str], ...] = ()
+        self,
+        commit_ts: int,
+        schema: str,
+        query: str,
+        hint: str = "",
+        now: str = "",
+        special: tuple[tuple[str, str], ...] = (),
+        *,
+        gone_before: bool = False,
     ) -> None:
         """Run a DDL, once. `schema`: the database to be in; empty: none. `hint`: what leaves it out, as errors say it. `now`: what
-        CURRENT_TIMESTAMP stands for, as SQL; empty: the time of `commit_ts`. `special`: indexes of the table, see `dialect.rewritten`."""
+        CURRENT_TIMESTAMP stands for, as SQL; empty: the time of `commit_ts`. `special`: indexes of the table, see `dialect.rewritten`.
+        `gone_before`: a later DDL may have removed the table already, before a crash: then there is nothing to do."""
         ddl = Ddl(commit_ts, 0, schema, query, 0, self._session.zone, special=special)
         manner = replace(self._ddls, enter=partial(self._enter, now or f"{physical_ms(commit_ts) / 1000:.3f}"))
 
@@ -158,6 +168,9 @@ class Database:
         try:
             self.retrying(what, run)
         except Refused as error:
+            if gone_before and isinstance(error.__cause__, ServerFault) and error.__cause__.code in (NO_TABLE, NO_DATABASE):
+                _log.warning("%s: %s: its table is gone, by a later DDL: %s", self.where, what, short_statement(query))
+                return
             raise SinkError(f"{self.where}: {what}: {error.message}") from error
         self._tables.forget()
 

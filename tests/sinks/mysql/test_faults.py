@@ -168,7 +168,7 @@ def test_a_connection_that_is_lost_in_any_statement(rig: Rig, parameters: str, c
         rig.db.run(BEFORE)
         write(sink)
         count = len(rig.seen)
-        assert count == (6 if parameters else 2)
+        assert count == (7 if parameters else 2)
         for at in range(count):
             rig.db.run("DELETE FROM s.t", BEFORE)
             rig.once(cut, at)

@@ -29,9 +29,11 @@ AFTERWARDS = [*((n, n) for n in range(5)), *((n, n + 100) for n in range(10, 16)
 
 
 def kind_of(statement: str) -> str:
-    """I, U, D with the number of rows; F is the fence."""
+    """I, U, D with the number of rows; F is the fence, S asks whether the row of the next update is there."""
     if "tidemill_lane" in statement:
         return "F"
+    if statement.startswith("SELECT"):
+        return "S"
     if statement.startswith("DELETE"):
         return f"D{statement.count(',') + 1}"
     verb = "U" if "ON DUPLICATE" in statement else "I"
@@ -43,11 +45,11 @@ def kind_of(statement: str) -> str:
     [
         ("", ["F D4 U6 I5", "COMMIT"]),
         ("max-multi-update-row=4", ["F D4 U4 U2 I5", "COMMIT"]),
-        ("max-multi-update-row-size=4", ["F D4 U1 U1 U1 U1 U1 U1 I5", "COMMIT"]),
+        ("max-multi-update-row-size=4", ["F D4 S U1 S U1 S U1 S U1 S U1 S U1 I5", "COMMIT"]),
         ("max-txn-row=10", ["F U4 I6", "COMMIT", "F D5 U2", "COMMIT"]),
         ("multi-stmt-enable=false", ["F", "D4", "U6", "I5", "COMMIT"]),
-        ("batch-dml-enable=false", ["F I1 I1 I1 I1 I1 I1 U1 U1 U1 U1 U1 U1 D1 D1 D1 D1 D1", "COMMIT"]),
-        ("batch-dml-enable=false&multi-stmt-enable=false&max-txn-row=17", ["F", *6 * ["I1"], *6 * ["U1"], *5 * ["D1"], "COMMIT"]),
+        ("batch-dml-enable=false", ["F I1 I1 I1 I1 I1 I1 S U1 S U1 S U1 S U1 S U1 S U1 D1 D1 D1 D1 D1", "COMMIT"]),
+        ("batch-dml-enable=false&multi-stmt-enable=false&max-txn-row=17", ["F", *6 * ["I1"], *6 * ["S", "U1"], *5 * ["D1"], "COMMIT"]),
         ("safe-mode=true", ["F D5 I11", "COMMIT"]),
     ],
 )

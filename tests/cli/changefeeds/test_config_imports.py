@@ -14,7 +14,7 @@ HEAVY = {
     *("numpy", "pyarrow", "numba", "pyspark", "grpc", "fastapi", "uvicorn", "duckdb", "httpx", "confluent_kafka", "fastavro", "deltalake"),
     *("pyiceberg", "google", "pymysql", "cryptography", "prometheus_client", "opentelemetry"),
 }
-MOST = 450
+MOST = 400
 """Modules of all kinds, Python's own included."""
 PROGRAM = """
 import sys

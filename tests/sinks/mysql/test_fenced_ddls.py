@@ -58,20 +58,25 @@ def test_a_driver_that_wakes_up_behind_another_runs_no_ddl(
 ) -> None:
     old, new = sinks(), sinks()
 
+    taken: list[bool] = []
+
     def meanwhile() -> None:
+        taken.append(True)
         ctx = new.begin(3, LATER, END)
         new.ddl(TRUNCATE, END, type=Action.TRUNCATE_TABLE)
         new.driver.finish_batch(ctx)
         new.batch(4, change(KIND_INSERT, 7, 7, END + 5), change(KIND_INSERT, 8, 8, END + 6), from_ts=END, to_ts=END + 10)
 
-    def fenced(*, now: bool = False) -> None:
-        raise Fenced("epoch 2 is over")
+    def fence(*, now: bool = False) -> None:
+        if taken:
+            raise Fenced("epoch 2 is over")
 
-    old.begin(2, LATER, END)
-    monkeypatch.setattr(old.driver, "_check_fence", fenced)  # else the books would be taken back
+    old.begin(2, LATER, END, fence)
     with at(monkeypatch, pattern, meanwhile, behind=behind, thread="mysql-ddl"), pytest.raises((Fenced, SinkUnavailable)):
         old.ddl(TRUNCATE, END, type=Action.TRUNCATE_TABLE)
     assert db.rows("SELECT c1 FROM s.t ORDER BY 1") == [(7,), (8,)]
+    with pytest.raises(Fenced):
+        old.begin(2, LATER, END, fence)
     new.batch(5, change(KIND_INSERT, 9, 9, END + 15), from_ts=END + 10, to_ts=END + 20)
     assert db.rows("SELECT epoch, done, checkpoint_ts FROM tidb_cdc.tidemill_feed_v1") == [(5, 2, END + 20)]
     assert db.rows("SELECT ddl_ts, finished FROM tidb_cdc.ddl_ts_v1") == [(str(END), 1)]

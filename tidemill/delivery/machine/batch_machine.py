@@ -394,8 +394,8 @@ class BatchMachine:
         batch, error = self.batch, self._error
         attempts = f", {batch.attempts} attempts" if batch.attempts > 1 else ""
         hint = " ".join(filter(None, (error.hint, limit)))
-        place = f"(batch {batch.number} of {self._feed}, {batch}{attempts})"
-        message = f"{error.message}{chr(10) if chr(10) in error.message else ' '}{place}"
+        gap = "\n" if "\n" in error.message else " "
+        message = f"{error.message}{gap}(batch {batch.number} of {self._feed}, {batch}{attempts})"
         return self._over(made(error.code, message, hint, retryable=error.retryable), error)
 
     # ------------------------------------------------------------------ the end

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from tidemill.tidb.ddltext import was_printed
 from tidemill.tidb.schema.codes import Action
-from tidemill.tidb.schema.tracking.statements import Statement
 from tidemill.tidb.schema.tracking.versions import TableVersion
+
+if TYPE_CHECKING:
+    from tidemill.tidb.schema.tracking.statements import Statement
 
 Name = tuple[str, str]
 """Schema and table."""
@@ -52,6 +54,9 @@ class DdlEvent:
     @property
     def source(self) -> Statement:
         """What `query` was printed from; without that `query` itself."""
+        from tidemill.tidb.ddltext import was_printed  # settings know events, and need no DDL parser
+        from tidemill.tidb.schema.tracking.statements import Statement
+
         return self.statement or Statement(self.query, self.raw_query, 0, "", "", was_printed=was_printed(self.query))
 
     @property

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.support.schema.schemas import Json, read_lines
 from tidemill.tidb.ddltext import DdlSyntaxError, SqlMode, canonical_ddl
-from tidemill.tidb.ddltext.errors import DdlTooComplex
 from tidemill.tidb.ddltext.statements import Statements
+from tidemill.tidb.sql.errors import DdlTooComplex
 from tidemill.tidb.sql.lexer import tokenize
 
 

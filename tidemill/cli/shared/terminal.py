@@ -4,13 +4,16 @@ terminal acts upon, and no markup of rich in it."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tidemill.visible import one_line, printable
+
+if TYPE_CHECKING:  # rich takes longer to import than most verbs to print their lines
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
@@ -20,11 +23,15 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
     """Return a console that takes no markup, and breaks no line."""
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=True, markup=False, emoji=False, stderr=stderr, width=width)
 
 
 def cell(text: object, style: str = "") -> Text:
     """Return a text as part of a line or as a cell of a table."""
+    from rich.text import Text
+
     return Text(one_line(str(text)), style=style)
 
 

@@ -12,7 +12,7 @@ from tidemill.rules.expressions.functions import FUNCTIONS, UNSTABLE
 from tidemill.rules.expressions.tree import Call, Cast, Column, Literal, Node
 from tidemill.rules.expressions.values import BINARY, Choice, Text, Value, parse_decimal, parse_moment, parse_span
 from tidemill.rules.names import did_you_mean
-from tidemill.tidb.ddltext.errors import DdlSyntaxError
+from tidemill.tidb.sql.errors import DdlSyntaxError
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 
 _COMPARISONS = ("=", "<=>", ">=", ">", "<=", "<", "<>", "!=")

@@ -18,9 +18,9 @@ In: a statement. Out: the same as TiDB prints it. Read `statements.py` first.
 from __future__ import annotations
 
 from tidemill.tidb.ddltext.dialects import EXACT, TICDC, Dialect, ExactDialect, Part
-from tidemill.tidb.ddltext.errors import DdlSyntaxError
 from tidemill.tidb.ddltext.names import FoundNames, Names, RoutedNames
 from tidemill.tidb.ddltext.statements import Statements
+from tidemill.tidb.sql.errors import DdlSyntaxError
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 
 __all__ = [

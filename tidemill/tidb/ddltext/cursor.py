@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from tidemill.tidb.ddltext.dialects import TICDC, Dialect, Part
-from tidemill.tidb.ddltext.errors import DdlSyntaxError, DdlTooComplex
 from tidemill.tidb.ddltext.names import Name, Names
 from tidemill.tidb.ddltext.queries.literals import (
     print_bits,
@@ -19,6 +18,7 @@ from tidemill.tidb.ddltext.queries.literals import (
     quote_value,
     whole_number,
 )
+from tidemill.tidb.sql.errors import DdlSyntaxError, DdlTooComplex
 from tidemill.tidb.sql.keywords import CHARSETS, INTRODUCERS, TIME_UNITS
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidemill.tidb.ddltext.errors import DdlSyntaxError
+from tidemill.tidb.sql.errors import DdlSyntaxError
 
 Name = tuple[str, str]
 """Schema (empty: not written) and table."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill.tidb.ddltext.errors import DdlSyntaxError
 from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.sql.errors import DdlSyntaxError
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 
 Name = tuple[str, str]

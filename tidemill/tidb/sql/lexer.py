@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.tidb.ddltext.errors import DdlSyntaxError
+from tidemill.tidb.sql.errors import DdlSyntaxError
 from tidemill.tidb.sql.keywords import BUILTIN_FUNCTIONS, FEATURES, INTRODUCERS, RESERVED, UNRESERVED, words
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidemill.errors import SqlError
-from tidemill.tidb.ddltext.errors import DdlSyntaxError
+from tidemill.tidb.sql.errors import DdlSyntaxError
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from datetime import UTC, tzinfo
 from typing import Any, Protocol, runtime_checkable
 
 from tidemill.config.uri import SinkUri
+from tidemill.errors import SinkUnavailable
 from tidemill.protocols.common.messages import Messages
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
@@ -38,6 +39,13 @@ class FenceCheck(Protocol):
 
 def no_fence_check(*, now: bool = False) -> None:
     """Do nothing. For an attempt that nothing fences off."""
+
+
+def taken_late(check_fence: FenceCheck, what: str) -> SinkUnavailable:
+    """Return the error for an attempt that lost what it publishes by, though the fence holds: a driver of the past that was frozen while it
+    took that woke and took it. The next attempt takes it back. Raises Fenced if the fence does not hold: then the other one is newer."""
+    check_fence(now=True)
+    return SinkUnavailable(f"an earlier driver has taken over late, and the next attempt takes over again: {what}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 
 from tidemill.changelog.storage.base import Storage
 from tidemill.config.uri import SinkUri
-from tidemill.errors import ConfigError, LogFenced, SinkError, SinkUnavailable, TidemillError
+from tidemill.errors import ConfigError, LogFenced, SinkError, TidemillError
 from tidemill.protocols.canal.codes import EntryType
-from tidemill.sinks.base import BatchContext, ByDispatchers, Target
+from tidemill.sinks.base import BatchContext, ByDispatchers, Target, taken_late
 from tidemill.sinks.canal.place import options_of, storage_of
 from tidemill.sinks.canal.store.names import SegmentName
 from tidemill.sinks.canal.store.publish import StorePublisher
@@ -138,8 +138,7 @@ def _owned(ctx: BatchContext) -> Iterator[None]:
     try:
         yield
     except LogFenced as error:
-        ctx.check_fence(now=True)
-        raise SinkUnavailable(f"an earlier driver has taken the entry store, which is taken back: {error.message}") from error
+        raise taken_late(ctx.check_fence, error.message) from error
 
 
 def _header(data: bytes) -> pb.Header:

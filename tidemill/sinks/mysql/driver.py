@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from tidemill.config.database import Atomicity
 from tidemill.config.uri import SinkUri
-from tidemill.errors import Fenced, SameUpstreamDownstream, SinkUnavailable
-from tidemill.sinks.base import BatchContext, ByDispatchers, FenceCheck, Target, no_fence_check
+from tidemill.errors import Fenced, SameUpstreamDownstream
+from tidemill.sinks.base import BatchContext, ByDispatchers, FenceCheck, Target, no_fence_check, taken_late
 from tidemill.sinks.mysql.bookkeeping import Attempt, Awaited, Beside, Books, Done
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.control import Ddl
@@ -63,9 +63,9 @@ class MysqlDriverSink(ByDispatchers):
             return ask()
         except Fenced as error:
             self._close()
-            self._check_fence(now=True)
+            unavailable = taken_late(self._check_fence, f"{self._where}: {error.message}")
             self._books = None
-            raise SinkUnavailable(f"{self._where}: an earlier driver has taken the books, which are taken back: {error.message}") from error
+            raise unavailable from error
         except ServerFault as fault:
             self._close()
             raise fault.error(self._where) from fault

@@ -13,7 +13,7 @@ from tidemill.config.database import MysqlOptions
 from tidemill.errors import Fenced, SinkError, SinkUnavailable
 from tidemill.protocols.sql.hints import Program
 from tidemill.protocols.sql.missed import Answer, Missed, Statement
-from tidemill.sinks.base import FenceCheck
+from tidemill.sinks.base import FenceCheck, taken_late
 from tidemill.sinks.mysql.bookkeeping import Gate
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
@@ -96,8 +96,7 @@ class Lane:
                 log.debug("%s: %s; tried again in %.2f s", self._where, fault, wait)
             except Fenced as error:
                 self.close()
-                check_fence(now=True)
-                raise SinkUnavailable(f"{self._where}: an earlier driver has taken the books late: {error.message}") from error
+                raise taken_late(check_fence, f"{self._where}: {error.message}") from error
             except BaseException:
                 self.close()
                 raise

@@ -8,14 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from tidemill.config.database import Atomicity
 from tidemill.config.uri import SinkUri
-from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.errors import SinkError
 from tidemill.kernels.rows.views import RowArray
 from tidemill.kernels.sql import SqlRows
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.sql.literals import SqlTable
 from tidemill.protocols.sql.missed import Missed, Statement
 from tidemill.protocols.sql.missing import ddl_for
-from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.base import BatchContext, Target, taken_late
 from tidemill.sinks.mysql.bookkeeping import Attempt, Done, Gate, attempt_in_force, checkpoint_gate, lane_gate
 from tidemill.sinks.mysql.codes import Fate
 from tidemill.sinks.mysql.connection import ServerFault
@@ -81,8 +81,8 @@ class MysqlTaskSink:
                 lane.close()
                 raise fault.error(f"{self._options.host}:{self._options.port}") from fault
             if found is None or found.epoch != self._ctx.epoch:
-                self._ctx.check_fence(now=True)  # else an earlier driver has taken the books late, and they are taken back
-                raise SinkUnavailable(f"the database knows another attempt than epoch {self._ctx.epoch} of changefeed {self._ctx.feed}")
+                what = f"the database knows another attempt than epoch {self._ctx.epoch} of changefeed {self._ctx.feed}"
+                raise taken_late(self._ctx.check_fence, what)
             self._attempt = found
         return self._ctx, self._attempt
 

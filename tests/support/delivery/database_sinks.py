@@ -13,6 +13,7 @@ import numpy as np
 from tests.support.schema.tables import column, ddl_event, table, table_version
 from tests.support.servers.mariadb import MariaDb
 from tidemill.config.uri import parse_sink_uri
+from tidemill.errors import Fenced
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.kernels.sql import SqlRowEncoder
@@ -40,6 +41,17 @@ STARTED = 1000
 """The upstream's time at which a changefeed starts, unless a test gives another."""
 LATER = 900_000_000_000_000_000
 """A ts long after that: rows above it were never written before."""
+
+
+def fence(taken: list[bool]) -> FenceCheck:
+    """A fence that another driver takes when `taken` has something in it. Until it is read again its last answer counts, as that of a fence
+    on an object store does."""
+
+    def check(*, now: bool = False) -> None:
+        if now and taken:
+            raise Fenced("another driver has taken the changefeed over")
+
+    return check
 
 
 def change(kind: int, key: int, value: int, commit_ts: int, number: int = 0) -> tuple[int, RawRecord]:

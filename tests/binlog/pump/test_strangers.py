@@ -63,22 +63,37 @@ async def write(raw: Raw, running: RunningPump, stream: int, payload: bytes) -> 
     await raw.until(F.frame(Frame.DATA, 0, stream, F.prefixed(b"")))
 
 
+class Transaction:
+    """A client that works: its prewrite is written before strangers come, its commit at the end."""
+
+    def __init__(self, raw: Raw, running: RunningPump, playground: Playground) -> None:
+        self.raw, self.running, self.oracle = raw, running, playground.cluster.oracle
+        self.start_ts = self.oracle.next()
+
+    @classmethod
+    async def prewritten(cls, running: RunningPump, playground: Playground) -> Transaction:
+        made = cls(await Raw.open(running), running, playground)
+        await write(made.raw, running, 1, prewrite(made.start_ts))
+        return made
+
+    async def commit(self) -> None:
+        await write(self.raw, self.running, 5, commit(self.start_ts, self.oracle.next()))
+
+
 def test_what_never_ends_is_ended_and_a_client_that_works_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http2, "EXPIRY_S", 0.2)
     monkeypatch.setattr(http2, "STRANGER_S", 0.5)
 
     async def run() -> None:
         async with Playground() as playground, running_pump(tmp_path, playground, fake_binlog_interval=60.0) as running:
-            start = playground.cluster.oracle.next()
-            good = await Raw.open(running)
-            await write(good, running, 1, prewrite(start))
+            good = await Transaction.prewritten(running, playground)
             silent, half = await Raw.open(running), await Raw.open(running, F.PREFACE)
             slow = await Raw.open(running)
             slow.writer.write(slow.unfinished(1, 60_000))
             assert f"{int(F.Status.DEADLINE_EXCEEDED)}".encode() in await slow.until(F.rst_stream(1, Code.NO_ERROR))
             for stranger in (silent, half, slow):
                 assert await stranger.end()
-            await write(good, running, 3, commit(start, playground.cluster.oracle.next()))
+            await good.commit()
 
     asyncio.run(run())
 
@@ -101,13 +116,11 @@ def test_too_many_connections_close_the_oldest_stranger(tmp_path: Path, monkeypa
 
     async def run() -> None:
         async with Playground() as playground, running_pump(tmp_path, playground, fake_binlog_interval=60.0) as running:
-            start = playground.cluster.oracle.next()
-            good = await Raw.open(running)
-            await write(good, running, 1, prewrite(start))
+            good = await Transaction.prewritten(running, playground)
             strangers = [await Raw.open(running) for _ in range(5)]
             for gone in strangers[:3]:
                 await gone.end()
-            await write(good, running, 3, commit(start, playground.cluster.oracle.next()))
+            await good.commit()
             strangers[-1].writer.write(F.frame(Frame.PING, 0, 0, b"12345678"))
             await strangers[-1].until(F.frame(Frame.PING, F.ACK, 0, b"12345678"))
 
@@ -119,14 +132,12 @@ def test_unfinished_requests_of_all_connections_have_one_bound(tmp_path: Path, m
 
     async def run() -> None:
         async with Playground() as playground, running_pump(tmp_path, playground, fake_binlog_interval=60.0) as running:
-            start = playground.cluster.oracle.next()
-            good = await Raw.open(running)
-            await write(good, running, 1, prewrite(start))
-            good.writer.write(good.unfinished(3, 50_000))
+            good = await Transaction.prewritten(running, playground)
+            good.raw.writer.write(good.raw.unfinished(3, 50_000))
             hostile = await Raw.open(running)
             for n in range(4):
                 hostile.writer.write(hostile.unfinished(2 * n + 1, 50_000))
             assert b"take too much memory" in await hostile.end()
-            await write(good, running, 5, commit(start, playground.cluster.oracle.next()))
+            await good.commit()
 
     asyncio.run(run())

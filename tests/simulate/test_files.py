@@ -56,7 +56,7 @@ class MessageReader:
 def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials[Messages]:
     history = History.of(tmp_path_factory.mktemp("log"), BEFORE, STEPS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemill.sinks.files.store_of", gated)
+        patch.setattr("tidemill.sinks.files.LocalStore", gated)
         made = Trials(history, tmp_path_factory.mktemp("runs"), sink, MessageReader)
     assert sum(map(len, made.truth.values())) >= 9
     return made
@@ -72,5 +72,5 @@ def gated(folder: Path) -> GatedStore:
 
 @pytest.mark.parametrize("seed", seeds(40))
 def test_a_schedule(seed: int, trials: Trials[Messages], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.sinks.files.store_of", gated)
+    monkeypatch.setattr("tidemill.sinks.files.LocalStore", gated)
     trials.run(seed)

@@ -77,7 +77,7 @@ class FilesDriverSink(ByDispatchers):
         self._folder = Path(uri.path)
         self._protocol = uri.protocol.value if uri.protocol is not None else ""
         self._parts = PartReader(self._folder / _PARTS)
-        self._publisher = Publisher(store_of(self._folder))
+        self._publisher = Publisher(LocalStore(self._folder))
         self._fresh = fresh
         self._published: int | None = None  # everything up to here is there; None: another driver may have published since
         self._tail: dict[Target, bytearray] = {}
@@ -125,9 +125,8 @@ class FilesDriverSink(ByDispatchers):
         steps: list[Step] = [Place(moves)] if moves else []
         steps += [Remove(replaced)] if replaced else []
         note = owner.note(ctx.feed, self._protocol, resolved_ts=ctx.to_ts) + b"\n"
-        folder = f"{_PARTS}/{ctx.batch}-{ctx.epoch}"
         last = Raise(owner.MESSAGES_NOTE, note, Position.RESOLVED)
-        self._publisher.publish(ctx, Plan(ctx.from_ts, ctx.to_ts, folder, steps, last))
+        self._publisher.publish(ctx, Plan(ctx.from_ts, ctx.to_ts, self._of_attempt(ctx), steps, last))
         self._idle = {target: name for target, name in self._idle.items() if target not in names} | idle
 
     def discard(self, ctx: BatchContext) -> None:
@@ -136,7 +135,7 @@ class FilesDriverSink(ByDispatchers):
         self._published = None
         self._idle.clear()
         try:
-            if not self._publisher.needs(f"{_PARTS}/{ctx.batch}-{ctx.epoch}"):
+            if not self._publisher.needs(self._of_attempt(ctx)):
                 self._parts.end(ctx)
         except SinkError as error:
             log.debug("what a failed attempt left cannot be removed now: %s", error)
@@ -144,6 +143,10 @@ class FilesDriverSink(ByDispatchers):
     def close(self) -> None:
         """Leave staged files to who claims the note next: a plan may need them."""
         self._parts.leave()
+
+    def _of_attempt(self, ctx: BatchContext) -> str:
+        """Return the folder of an attempt as plans name it: relative to the messages folder."""
+        return self._parts.folder(ctx).relative_to(self._folder).as_posix()
 
     def _forget(self) -> None:
         self._tail.clear()
@@ -180,8 +183,3 @@ class FilesDriverSink(ByDispatchers):
             self._fresh = False
         note = store.read(owner.MESSAGES_NOTE)
         return read_state(note, f"{store}/{owner.MESSAGES_NOTE}", owner.NOTE).integer("resolved_ts", default=0) if note is not None else 0
-
-
-def store_of(folder: Path) -> LocalStore:
-    """Return the folder as a store."""
-    return LocalStore(folder)

@@ -165,6 +165,10 @@ class PartReader:
                         found.setdefault((topic.name, int(match[1])), []).append((int(match[2]), int(match[3]), path))
         return {target: [path for *_, path in sorted(parts)] for target, parts in sorted(found.items())}
 
+    def folder(self, ctx: BatchContext) -> Path:
+        """Return the folder of an attempt."""
+        return _folder(self._root, ctx)
+
     def joined(self, ctx: BatchContext) -> Path:
         """Return a file name for the driver beside all parts. It is removed with the attempt."""
         return _folder(self._root, ctx) / "joined"

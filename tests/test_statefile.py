@@ -174,7 +174,7 @@ def of_begin(path: Path) -> None:
 
 def of_list(path: Path) -> None:
     store = LocalStore(path.parent / "sink")
-    store.make_folder(parts.folder_of(CTX))
+    parts.begin(store, CTX, START)
     store.stage(f"{parts.folder_of(CTX)}/0.0.json", path.read_bytes())
     parts.listed(store, CTX)
 

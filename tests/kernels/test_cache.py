@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numba
 import pytest
+from numba.core.dispatcher import Dispatcher
 
 from tests.support.spark.packed import packed
 from tidemill.errors import ConfigError
 from tidemill.kernels.cache import cache_root
+from tidemill.kernels.warm import warm
 
 ROOT = Path(__file__).parents[2]
 TOLD = "compiling kernels into"
@@ -48,6 +52,16 @@ def test_kernels_of_an_archive_are_kept_wherever_it_lies(tmp_path: Path) -> None
     assert imported(tmp_path / "cache", first).count(TOLD) == 1
     second = first.rename(tmp_path / "tidemill.zip")
     assert TOLD not in imported(tmp_path / "cache", second)
+
+
+def test_no_two_kernels_have_one_name() -> None:
+    """Numba names the symbol of a function by module, name and a number that each process counts anew. Of two equal symbols in entry points
+    that different processes compiled the linker keeps one, so the other function would be called as if it were this one."""
+    warm()
+    kernels = [it.py_func for it in gc.get_objects() if isinstance(it, Dispatcher) and it.py_func.__module__.startswith("tidemill.")]
+    counts = Counter((kernel.__module__, kernel.__qualname__) for kernel in kernels)
+    assert len(counts) > 400
+    assert {name: count for name, count in counts.items() if count > 1} == {}
 
 
 class TestPlace:

@@ -21,7 +21,7 @@ from tidemill.changefeed import run_status
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.restart_backoff import Patience
 from tidemill.changefeed.restart_rule import RestartRule
-from tidemill.changefeed.runner import Runner
+from tidemill.changefeed.runner import changefeed_of
 from tidemill.changefeed.runner_options import Options
 from tidemill.changelog import initial_load as loads
 from tidemill.changelog.initial_load import PlannedTable
@@ -148,9 +148,9 @@ def of_checkpoint(path: Path) -> None:
 def of_delivery(path: Path) -> None:
     folder = folder_of(path)
     before = path.read_bytes()
-    runner = Runner(replace(OPTIONS, data_dir=path.parent), threading.Event())
-    runner._forget_refused()
-    runner._begin_status(FeedIdentity(**FEED), START)
+    progress = changefeed_of(replace(OPTIONS, data_dir=path.parent), threading.Event()).progress
+    progress.forget_refused()
+    progress.begin(FeedIdentity(**FEED), START, by_table=False, retries=False)
     path.write_bytes(before)
     keeper = RestartRule(folder, Patience(1800.0))
     keeper.environment()

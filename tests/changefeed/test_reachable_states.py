@@ -1,6 +1,6 @@
 """Random lives of changefeeds, by the code that moves their states: every transition of the table is taken, and none beside it.
 
-Lives of `tidemill run` are made of what the process that delivers does (`runner.py`, without Spark), and what the supervisor's rule says of
+Lives of `tidemill run` are made of what the process that delivers does (`progress.py`), and what the supervisor's rule says of
 its ends. Those of `tidemill server` are in `tests/server/test_life.py`.
 """
 
@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from tidemill.changefeed import progress as progress_module
 from tidemill.changefeed import restart_rule as keeper_module
-from tidemill.changefeed import runner as runner_module
+from tidemill.changefeed.changefeed import Changefeed
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.restart_backoff import Patience
 from tidemill.changefeed.restart_rule import RestartRule
-from tidemill.changefeed.runner import Runner
+from tidemill.changefeed.runner import changefeed_of
 from tidemill.changefeed.runner_options import Options
 from tidemill.changefeed.states import TRANSITIONS, Event, State, after
 from tidemill.config.file import parse_config
@@ -39,11 +40,11 @@ ENDS = [
 ]
 
 
-def runner_in(folder: Path, **more: Any) -> Runner:
+def changefeed_in(folder: Path, **more: Any) -> Changefeed:
     options = Options(
         "f", str(folder / "log"), folder, "blackhole://", parse_config(""), None, None, target_ts=9, master=None, trigger_ms=0, retry_s=0
     )
-    return Runner(replace(options, **more), threading.Event())
+    return changefeed_of(replace(options, **more), threading.Event())
 
 
 class World:
@@ -60,11 +61,11 @@ class World:
         """The changefeed's process, as long as the supervisor starts it."""
         for _ in range(6):
             environment = self.keeper.environment()
-            runner = runner_in(self.folder, supervised=True, retries=RETRIES in environment)
+            feed = changefeed_in(self.folder, supervised=True, retries=RETRIES in environment)
             self.pid = self.random.choice((self.pid, self.pid + 1))
-            runner._status.pid = self.pid
+            feed.progress.status.pid = self.pid
             status, error = self.random.choice(ENDS)
-            if self.random.random() < 0.8 and self.delivers(runner):
+            if self.random.random() < 0.8 and self.delivers(feed):
                 status, error = 0, None
             self.now += self.random.choice((0.0, 20.0))
             answer = self.keeper.ended(End(status, self.pid, error))
@@ -77,26 +78,25 @@ class World:
 
     def alone(self) -> None:
         """The process without a supervisor."""
-        runner = runner_in(self.folder)
-        if not self.delivers(runner) and self.random.random() < 0.8:
-            runner._note_end(Event.REFUSED, MessageTooLarge("17 bytes"))
-        runner._status.running = False
-        runner._save_status()
+        feed = changefeed_in(self.folder)
+        if not self.delivers(feed) and self.random.random() < 0.8:
+            feed.progress.end(Event.REFUSED, MessageTooLarge("17 bytes"))
+        feed.progress.close()
 
-    def delivers(self, runner: Runner) -> bool:
+    def delivers(self, feed: Changefeed) -> bool:
         """Whether the target is reached."""
         random = self.random
-        runner._begin_status(IDENTITY, self.ts)
-        runner._note_begin()
+        feed.progress.begin(IDENTITY, self.ts, by_table=False, retries=feed._options.retries)
+        feed.progress.begun()
         for _ in range(random.randrange(3)):
             if random.random() < 0.5:
-                runner._note_failure(SinkUnavailable("away"))
+                feed.progress.failed(SinkUnavailable("away"))
             else:
                 self.ts += 1
-                runner._save(Report(0, self.ts - 1, self.ts, 1, 1, TaskStats(-1), ()))
+                feed.progress.save(Report(0, self.ts - 1, self.ts, 1, 1, TaskStats(-1), ()))
         if random.random() < 0.3:
-            runner._note_end(Event.TARGET_REACHED)
-            runner._note_failure(LogUnavailable("a look that took its time"))
+            feed.progress.end(Event.TARGET_REACHED)
+            feed.progress.failed(LogUnavailable("a look that took its time"))
             return True
         return False
 
@@ -109,7 +109,7 @@ def test_every_transition_is_taken_and_no_other(tmp_path: Path, monkeypatch: pyt
         return after(state, event)
 
     monkeypatch.setattr(keeper_module, "after", recorded)
-    monkeypatch.setattr(runner_module, "after", recorded)
+    monkeypatch.setattr(progress_module, "after", recorded)
     monkeypatch.setattr(FeedFolder, "save_checkpoint", lambda *arguments: None)
     for seed in range(60):
         random = Random(seed)
@@ -127,20 +127,20 @@ def test_a_target_that_is_reached_stays_so_if_that_cannot_be_written_down(tmp_pa
     def refused(*arguments: Any) -> None:
         raise LogRefused("no permission")
 
-    def deliver(runner: Runner, stack: object) -> None:
-        runner._note_end(Event.TARGET_REACHED)
+    def deliver(feed: Changefeed, stack: object) -> None:
+        feed.progress.end(Event.TARGET_REACHED)
 
     monkeypatch.setattr(FeedFolder, "save_state", refused)
-    monkeypatch.setattr(Runner, "_deliver", deliver)
+    monkeypatch.setattr(Changefeed, "_deliver", deliver)
     with pytest.raises(LogRefused):
-        runner_in(tmp_path).run()
+        changefeed_in(tmp_path).run()
     status = FeedFolder(tmp_path, "f").status()
     assert status is not None
     assert (status["state"], status["error"]) == (State.FINISHED, None)
 
 
 def test_a_look_that_takes_its_time_says_nothing_of_a_changefeed_that_is_over(tmp_path: Path) -> None:
-    runner = runner_in(tmp_path)
-    runner._note_end(Event.TARGET_REACHED)
-    runner._note_failure(LogUnavailable("time-out"))
-    assert runner._status.state == State.FINISHED
+    feed = changefeed_in(tmp_path)
+    feed.progress.end(Event.TARGET_REACHED)
+    feed.progress.failed(LogUnavailable("time-out"))
+    assert feed.progress.status.state == State.FINISHED

@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.changelog.logs import START
 from tests.support.delivery.feeds import World
-from tidemill.changefeed.runner import Runner
+from tidemill.changefeed.changefeed import Changefeed
+from tidemill.changefeed.runner import changefeed_of
 from tidemill.changefeed.runner_options import options_of, parse_arguments
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
@@ -46,11 +47,11 @@ def passed_after(log: str, check: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_the_driver_of_a_changefeed(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Runner, "_check_start", passed_after(log, Runner._check_start))
+    monkeypatch.setattr(Changefeed, "_check_start", passed_after(log, Changefeed._check_start))
     given = ["--changefeed-id", "new", "--log", log, "--data-dir", str(tmp_path / "data")]
     options = options_of(parse_arguments([*given, "--sink-uri", f"messages://{tmp_path}/out?protocol=open-protocol"], None))
     with pytest.raises(StartTsOutOfLog, match="changefeed new needs changes from"):
-        Runner(options, threading.Event()).run()
+        changefeed_of(options, threading.Event()).run()
     assert LogReader(log).feeds() == {}
 
 

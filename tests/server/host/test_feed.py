@@ -24,6 +24,7 @@ from tidemill.config.file import parse_config
 from tidemill.delivery import loop
 from tidemill.delivery.batch import JobRunner
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.errors import TidemillError
 from tidemill.server.host.feed import HostedFeed, Shared
 from tidemill.server.host.messages import parse
 from tidemill.server.host.shared_log import SharedLog
@@ -34,11 +35,16 @@ from tidemill.tso import compose
 pytestmark = pytest.mark.slow
 
 
-class Hosted(HostedFeed):
-    """Its tasks run in its own thread."""
+class NoSpark:
+    """Tasks run in the changefeed's own thread."""
 
-    def _job_runner(self, stack: ExitStack) -> JobRunner:
+    def runner(self, stack: ExitStack, on_failure: Callable[[TidemillError], None]) -> JobRunner:
         return LocalRunner()
+
+    def has_begun(self, rows: int) -> bool:
+        return True
+
+    def check(self) -> None: ...
 
 
 class World:
@@ -55,7 +61,7 @@ class World:
         self.said: queue.Queue[dict[str, Any]] = queue.Queue()
         self.shared = Shared(lambda: self.log, SharedSpark(folder / "spark.log", None, {}), lambda line: self.said.put(parse(line)))
 
-    def feed(self, run: int = 1, sink: str = "out", **more: Any) -> Hosted:
+    def feed(self, run: int = 1, sink: str = "out", **more: Any) -> HostedFeed:
         uri = f"messages://{self.folder}/{sink}?protocol=open-protocol"
         given: dict[str, Any] = {
             "tz": "UTC",
@@ -66,7 +72,7 @@ class World:
             "retry_s": 0,
         }
         options = Options("f", self.log.location, self.folder / "data", uri, parse_config(""), supervised=True, **{**given, **more})
-        return Hosted(options, run, self.shared)
+        return HostedFeed(options, run, self.shared, NoSpark())
 
     def until(self, word: str) -> dict[str, Any]:
         while (found := self.said.get(timeout=240))["is"] != word:
@@ -140,13 +146,13 @@ def test_empty_intervals_are_passed_over_and_the_end_of_a_run_keeps_them(world: 
     feed.start()
     world.until("begun")
     checkpoint = world.folder / "data/changefeeds/f/checkpoint.json"
-    until(lambda: feed._status.checkpoint_ts == world.end, world)
-    batches, epoch = feed._status.batches, json.loads(checkpoint.read_text())["epoch"]
+    until(lambda: feed.changefeed.progress.status.checkpoint_ts == world.end, world)
+    batches, epoch = feed.changefeed.progress.status.batches, json.loads(checkpoint.read_text())["epoch"]
     for number in range(1, 4):
         at = world.end + compose(1000 * number)
         world.move(at)
-        until(lambda at=at: feed._status.checkpoint_ts == at, world)  # type: ignore[misc]
-    assert feed._status.batches == batches
+        until(lambda at=at: feed.changefeed.progress.status.checkpoint_ts == at, world)  # type: ignore[misc]
+    assert feed.changefeed.progress.status.batches == batches
     assert json.loads(checkpoint.read_text())["checkpoint_ts"] == world.end
     feed.stop()
     assert world.until("ended")["how"] == "stopped"

@@ -1,6 +1,4 @@
-"""One changefeed in the delivery host, in a thread of its own: as `changefeed.runner` runs it in a process of its own, but with the log and
-the Spark session of the host.
-"""
+"""One changefeed in the delivery host: a `Changefeed` in a thread of its own, on the log and the Spark session of the host."""
 
 from __future__ import annotations
 
@@ -12,17 +10,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tidemill import logs
-from tidemill.changefeed.feed_status import Status
-from tidemill.changefeed.runner import Batches, Runner
+from tidemill.changefeed.changefeed import Changefeed, folder_of
 from tidemill.changefeed.runner_options import Options
-from tidemill.changefeed.states import Event
+from tidemill.changefeed.runtime import FeedSpark, Runtime
+from tidemill.changefeed.states import State
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.delivery.batch import JobRunner
-from tidemill.delivery.loop import Passing, deliver
+from tidemill.delivery.clock import Clock
+from tidemill.delivery.loop import Heads
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.failures import Stopped
-from tidemill.delivery.position import SavedPosition
-from tidemill.errors import SystemFailed, TidemillError, UnexpectedError, redact
+from tidemill.errors import DiskLow, LogUnavailable, SystemFailed, TidemillError, UnexpectedError, redact
 from tidemill.server.host.messages import Figures, report
 from tidemill.server.host.shared_log import SharedLog, Waiter
 from tidemill.server.host.shared_spark import PoolRunner, SharedSpark
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 
 WAITED_S = 0.5
 SAVED_EVERY_S = 10.0
-"""How often delivery.json is written while all is well."""
+"""How often delivery.json is written while all is well. It is for people and for metrics: the server has the figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +43,118 @@ class Shared:
     """Takes a report for the server."""
 
 
-class HostedFeed(Runner):
+class HostLog:
+    """The log that all changefeeds of the host read. `runtime.FeedLog`."""
+
+    keep_every_s = float("inf")
+
+    def __init__(self, open_log: Callable[[], SharedLog], stop: threading.Event) -> None:
+        self._open, self._stop = open_log, stop
+        self._waiter: Waiter | None = None
+        self._retry = StorageRetry(stop, waits_for=(LogUnavailable, DiskLow))
+
+    def open(self) -> LogReader:
+        return self._open()
+
+    def reach(self, reader: LogReader, ts: int) -> None:
+        """Wait: a changefeed may begin at the cluster's present, where the log is a moment later."""
+        with ExitStack() as stack:
+            waiter = self._wait_on(stack, reader)
+            while self._retry.call(reader.resolved_ts) < ts:
+                waiter.wait(ts, WAITED_S)
+                if self._stop.is_set():
+                    raise Stopped("stopped while waiting for the log")
+
+    def heads(self, stack: ExitStack, reader: LogReader, clock: Clock) -> Heads:
+        return self._wait_on(stack, reader)
+
+    def away(self, error: LogUnavailable) -> None:
+        """Nothing: the host logs it once for all changefeeds."""
+
+    def wake(self) -> None:
+        """End a wait, because the changefeed is to stop."""
+        if self._waiter is not None:
+            self._waiter.wake()
+
+    def _wait_on(self, stack: ExitStack, reader: LogReader) -> Waiter:
+        assert isinstance(reader, SharedLog)
+        waiter = self._waiter = Waiter(reader)
+        reader.waits(waiter)
+        stack.callback(reader.leaves, waiter)
+        return waiter
+
+
+class HostSpark:
+    """The changefeed's pool in the Spark session of the host. `runtime.FeedSpark`."""
+
+    def __init__(self, spark: SharedSpark, feed: str, stop: threading.Event) -> None:
+        self._spark, self._feed, self._stop = spark, feed, stop
+        self._runner: PoolRunner | None = None
+
+    def runner(self, stack: ExitStack, on_failure: Callable[[TidemillError], None]) -> JobRunner:
+        self._runner = PoolRunner(self._spark, self._feed, self._stop, on_failure)
+        return self._runner
+
+    def has_begun(self, rows: int) -> bool:
+        """Always: Spark's start is the host's."""
+        return True
+
+    def check(self) -> None:
+        self._spark.check_start()
+
+    def in_trouble(self, failed: bool) -> None:
+        """Whether the last attempt failed: then one task runs at a time."""
+        if self._runner is not None:
+            self._runner.in_trouble = failed
+
+
+class ServerReport:
+    """Reports to the server, which keeps the state. `runtime.Listener`."""
+
+    def __init__(self, feed: str, run: int, spark: HostSpark, say: Callable[[bytes], None]) -> None:
+        self._feed, self._run, self._spark, self._line = feed, run, spark, say
+        self.moved = False
+        """The figures changed since they were last read."""
+        self.rows_at = 0.0
+        self.how = "stopped"
+
+    def begun(self) -> None:
+        self.say("begun")
+
+    def delivered(self, report: Report) -> None:
+        self._spark.in_trouble(False)
+        if report.stats.rows:
+            self.rows_at = time.time()
+        self.moved = True
+
+    def passed(self, report: Report) -> None:
+        self.moved = True
+
+    def failed(self, error: TidemillError) -> None:
+        self._spark.in_trouble(True)
+        self.say("erred", code=error.code, message=redact(str(error)))
+
+    def ended(self, state: State, error: TidemillError | None) -> None:
+        """Remember it for the report of the end."""
+        if state is State.FINISHED:
+            self.how = "reached"
+
+    def say(self, event: str, **more: object) -> None:
+        """Send a report."""
+        self._line(report(event, feed=self._feed, run=self._run, **more))
+
+
+class HostedFeed:
     """Runs one changefeed until it is stopped, its target is reached, or an error ends it."""
 
-    def __init__(self, options: Options, run: int, shared: Shared) -> None:
-        super().__init__(options, threading.Event())
-        self.feed, self.number, self._shared = options.changefeed, run, shared
-        self._waiter: Waiter | None = None
-        self._runner: PoolRunner | None = None
-        self._saved_at = 0.0
-        self._unsaved = False
-        self._moved = False
-        self._rows_at = 0.0
-        self._ended: dict[str, object] = {"how": "stopped"}
+    def __init__(self, options: Options, run: int, shared: Shared, spark: FeedSpark | None = None) -> None:
+        """`spark`: where its tasks run, if not in the host's session."""
+        self.feed, self.number, self._stop = options.changefeed, run, threading.Event()
+        self._log, pool = HostLog(shared.log, self._stop), HostSpark(shared.spark, self.feed, self._stop)
+        self._report = ServerReport(self.feed, run, pool, shared.say)
+        runtime = Runtime(self._log, spark or pool, self._report, status_every_s=SAVED_EVERY_S)
+        self.changefeed = Changefeed(options, folder_of(options), runtime, self._stop)
         self._thread = threading.Thread(target=self._main, name=f"feed {self.feed}", daemon=True)
-
-    # ---- for the host
 
     def start(self) -> None:
         self._thread.start()
@@ -67,8 +162,7 @@ class HostedFeed(Runner):
     def stop(self) -> None:
         """Ask for its end after the batch."""
         self._stop.set()
-        if self._waiter is not None:
-            self._waiter.wake()
+        self._log.wake()
 
     def join(self, seconds: float) -> bool:
         """Wait for its end. Return whether it has ended."""
@@ -76,21 +170,19 @@ class HostedFeed(Runner):
         return not self._thread.is_alive()
 
     def figures(self) -> Figures | None:
-        """How far it is, if it has moved since the last call."""
-        if not self._moved:
+        """Return how far it is, or None if it has not moved since the last call."""
+        if not self._report.moved:
             return None
-        self._moved = False
-        s = self._status
+        self._report.moved = False
+        s = self.changefeed.progress.status
         counts = s.batches, s.rows, s.messages, s.bytes, s.ddls, s.skipped_rows
-        return Figures(self.number, s.checkpoint_ts, s.resolved_ts, *counts, s.moved_at, self._rows_at, dict(s.last_batch))
-
-    # ---- the thread
+        return Figures(self.number, s.checkpoint_ts, s.resolved_ts, *counts, s.moved_at, self._report.rows_at, dict(s.last_batch))
 
     def _main(self) -> None:
         logs.name_thread(self.feed)
         failure: TidemillError | None = None
         try:
-            self.run()
+            self.changefeed.run()
         except TidemillError as error:
             failure = error
         except OSError as error:
@@ -101,105 +193,16 @@ class HostedFeed(Runner):
         self._say_ended(failure)
 
     def _say_ended(self, failure: TidemillError | None) -> None:
+        ended: dict[str, object] = {"how": self._report.how}
         if failure is not None:
-            self._ended = {
+            ended = {
                 "how": "failed",
                 "code": failure.code,
                 "message": redact(str(failure)),
                 "retryable": failure.retryable,
-                "trouble_since": self._status.warning_since,
+                "trouble_since": self.changefeed.progress.status.warning_since,
             }
         last = self.figures()
         if last is not None:
-            self._ended |= {"checkpoint_ts": last.checkpoint_ts}
-        self._say("ended", **self._ended)
-
-    def _say(self, word: str, **more: object) -> None:
-        self._shared.say(report(word, feed=self.feed, run=self.number, **more))
-
-    # ---- what differs from a process of its own
-
-    def _open_log(self) -> LogReader:
-        return self._shared.log()
-
-    def _await_log(self, reader: LogReader, at: int) -> None:
-        """A changefeed may begin at the cluster's present, where the log is a moment later."""
-        assert isinstance(reader, SharedLog)
-        waiter = self._waiter = Waiter(reader)
-        reader.waits(waiter)
-        try:
-            while self._retry.call(reader.resolved_ts) < at:
-                waiter.wait(at, WAITED_S)
-                if self._stop.is_set():
-                    raise Stopped("stopped while waiting for the log")
-        finally:
-            reader.leaves(waiter)
-
-    def _job_runner(self, stack: ExitStack) -> JobRunner:
-        self._runner = PoolRunner(self._shared.spark, self.feed, self._stop, self._note_failure)
-        return self._runner
-
-    def _run_batches(self, batches: Batches) -> bool:
-        assert isinstance(batches.reader, SharedLog)
-        waiter = self._waiter = Waiter(batches.reader)
-        batches.reader.waits(waiter)
-        try:
-            self._note_begin()
-            return deliver(
-                *(batches.driver, self._clock(batches), waiter, batches.begin),
-                target_ts=self._options.target_ts,
-                save=self._save,
-                passing=Passing(self._passed),
-                on_away=self._note_failure,
-                check=self._check_pool,
-            )
-        finally:
-            batches.reader.leaves(waiter)
-
-    def _check_pool(self) -> None:
-        self._shared.spark.check_start()
-        self._tell_if_due()
-
-    def _save(self, report: Report) -> SavedPosition:
-        saved = super()._save(report)
-        if self._runner is not None:
-            self._runner.in_trouble = False
-        if report.stats.rows:
-            self._rows_at = time.time()
-        self._moved = True
-        return saved
-
-    def _passed(self, report: Report) -> None:
-        """An empty interval: the server learns of it; what is on disk follows with the next batch."""
-        self._note_advance(report)
-        self._moved = True
-        if self._unsaved:
-            self._save_status()
-
-    def _note_begin(self) -> None:
-        super()._note_begin()
-        self._say("begun")
-
-    def _note_failure(self, error: TidemillError) -> None:
-        super()._note_failure(error)
-        if self._runner is not None:
-            self._runner.in_trouble = True
-        self._say("erred", code=error.code, message=redact(str(error)))
-
-    def _note_end(self, event: Event, error: TidemillError | None = None) -> None:
-        """The server writes the state down."""
-        if event is Event.TARGET_REACHED:
-            self._ended = {"how": "reached"}
-
-    def _save_status(self) -> None:
-        """delivery.json is for people and for metrics: the server has the figures. A changefeed that was removed while its batch did not
-        end has no folder any more, and gets none."""
-        if not self._folder.path.is_dir():
-            return
-        status: Status = self._status
-        now = time.monotonic()
-        self._unsaved = status.error is None and status.running and now - self._saved_at < SAVED_EVERY_S
-        if self._unsaved:
-            return
-        self._saved_at = now
-        super()._save_status()
+            ended["checkpoint_ts"] = last.checkpoint_ts
+        self._report.say("ended", **ended)

@@ -47,7 +47,8 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert dead == []
 
 
-def test_readme_leads_to_every_page() -> None:
-    """Directly, or by its folder."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in readme] == []
+def test_two_clicks_lead_to_every_page() -> None:
+    """README leads to the index, which leads to each page directly or by its folder."""
+    assert "(docs/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md" and f"]({page.name}" not in index] == []

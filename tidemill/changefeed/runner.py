@@ -121,7 +121,6 @@ class Runner:
             stack.callback(self._folder.unlock)
             try:
                 with storage_errors(str(self._folder.path)):
-                    self._folder.drop_old_files()
                     self._deliver(stack)
             except Stopped:
                 log.info("stopped")

@@ -28,7 +28,7 @@ from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.debezium import DebeziumRowEncoder
 from tidemill.kernels.debezium_avro import DebeziumAvroRowEncoder
 from tidemill.kernels.open.encoder import OpenRowEncoder
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.routing.identity import KeyHash, unique_change
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
@@ -160,7 +160,7 @@ def measure(name: str, args: argparse.Namespace) -> None:
     bench = BENCHES[args.protocol]
     encoder, plain = encoder_of(bench, program)
     mount = MountEncoder([program])
-    unique, hashes = UniqueChange([program]), KeyHash([program])
+    unique, hashes = unique_change([program]), KeyHash([program])
     out_bytes = 0
 
     def encode(chunk: np.ndarray[Any, Any], groups: np.ndarray[Any, Any]) -> None:

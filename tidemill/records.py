@@ -36,8 +36,5 @@ MESSAGE = np.dtype(
 MESSAGE_BYTES = MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
-MESSAGE_BYTES = MESSAGE.itemsize
-M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
-
 RECORD_OVERHEAD = 36
 """Bytes that TiCDC counts for a Kafka record besides key and value: 5 * 5 + 10 + 1."""

@@ -164,19 +164,3 @@ def test_the_newest_epoch_outlives_the_file_of_the_fence(tmp_path: Path) -> None
     assert folder.last_epoch() == 0
     folder.claim("vm/1", 40)
     assert FeedFolder(tmp_path, "f").last_epoch() == 40
-
-
-def test_what_an_earlier_version_kept_for_spark_is_removed_and_the_checkpoint_stays(tmp_path: Path) -> None:
-    """The log's address may have a password: it is not left behind."""
-    folder = FeedFolder(tmp_path, "f")
-    folder.settle(IDENTITY, start_given=True)
-    folder.claim("a driver", 3)
-    folder.save_checkpoint(200)
-    for name in ("spark/offsets", "spark.broken-1/commits"):
-        (folder.path / name).mkdir(parents=True)
-    (folder.path / "log.url").write_text("s3://key:secret@bucket/log")
-    before = {p.name for p in folder.path.iterdir()} - {"spark", "spark.broken-1", "log.url"}
-    folder.drop_old_files()
-    assert {p.name for p in folder.path.iterdir()} == before
-    assert folder.checkpoint() == 200
-    folder.drop_old_files()

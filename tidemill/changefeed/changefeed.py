@@ -87,7 +87,6 @@ class Changefeed:
             stack.callback(self.folder.unlock)
             try:
                 with storage_errors(str(self.folder.path)):
-                    self.folder.drop_old_files()
                     self._deliver(stack)
             except Stopped:
                 log.info("stopped")

@@ -19,7 +19,6 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -111,12 +110,6 @@ class FeedFolder:
     @property
     def packs(self) -> Path:
         return self.path / "packs"
-
-    def drop_old_files(self) -> None:
-        """Remove what an earlier version of Tidemill kept here besides the checkpoint, for a streaming query of Spark's."""
-        for name in ("spark", *(found.name for found in self.path.glob("spark.broken-*"))):
-            shutil.rmtree(self.path / name, ignore_errors=True)
-        (self.path / "log.url").unlink(missing_ok=True)
 
     @property
     def spark_log(self) -> Path:

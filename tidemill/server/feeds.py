@@ -153,8 +153,7 @@ class FeedFiles:
         """Become the server that changes them: when this returns, no other one can move a checkpoint or deliver. Return the term and all
         changefeeds. Raises NewerState, FeedBroken, LogUnavailable."""
         self._term, found = self._records.take(least, server)
-        if found is None:
-            found = self._adopted()
+        found = found or {}
         for name in [name for name, record in found.items() if record.others.get(CREATING)]:
             log.warning("the creation of changefeed %s did not come to its end: it is undone", name)
             del found[name]
@@ -313,20 +312,3 @@ class FeedFiles:
         for name in self._storage.subfolders(f"{SERVER}/changefeeds"):
             if name not in known:
                 self._storage.delete_folder(f"{SERVER}/changefeeds/{name}")
-
-    def _adopted(self) -> dict[str, Record]:
-        """What a version of Tidemill left whose servers kept their changefeeds in their data directory."""
-        found = {}
-        for path in sorted(self._data_dir.glob(f"changefeeds/*/{NAME}")):
-            name = path.parent.name
-            if name.startswith("."):
-                continue
-            own = FeedFolder(self._data_dir, name)
-            state, error = own.state()
-            record = Record(asdict(FeedSettings.load(path.parent)), state, error)
-            at = own.position()
-            if at is not None:
-                self.folder(name).save_checkpoint(at.ts, at.parts)
-            self._records.put(name, record)
-            found[name] = record
-        return found

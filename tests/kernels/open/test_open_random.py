@@ -20,7 +20,7 @@ from tests.support.rows.random_rows import TYPES, broken, random_record, random_
 from tests.support.schema.tables import column, table
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.open.encoder import OpenRowEncoder
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.routing.identity import KeyHash, unique_change
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
@@ -64,7 +64,7 @@ def test_random_rows(seed: int) -> None:
         last = np.cumsum([rows_of for *_, rows_of in want]) - 1
         assert messages.table["commit_ts"].tolist() == [records[i].commit_ts for i in last]
         assert len(MountEncoder(programs).encode(rows, groups_of(0, 120))) == 0
-        unique, hashes = UniqueChange(programs), KeyHash(programs)
+        unique, hashes = unique_change(programs), KeyHash(programs)
         assert unique.changed(rows).tolist() == [unique.changed_plain(r) for r in records]
         assert hashes.hash(rows).tolist() == [hashes.hash_plain(r) for r in records]
 
@@ -125,7 +125,7 @@ def test_broken_rows(seed: int) -> None:
     refused = 0
     for _ in range(25 * SCALE):
         programs = random_programs(rng, 2)
-        encoder, mount, unique, hashes = OpenRowEncoder(programs), MountEncoder(programs), UniqueChange(programs), KeyHash(programs)
+        encoder, mount, unique, hashes = OpenRowEncoder(programs), MountEncoder(programs), unique_change(programs), KeyHash(programs)
         for _ in range(30):
             index = rng.randrange(2)
             record = broken(rng, random_record(rng, programs[index].info, index))
@@ -159,7 +159,7 @@ def test_rows_at_the_end_of_a_page() -> None:
     end = base + 2 * mmap.PAGESIZE
     for _ in range(40 * SCALE):
         program = random_programs(rng, 1)[0]
-        encoder, unique, hashes = OpenRowEncoder([program]), UniqueChange([program]), KeyHash([program])
+        encoder, unique, hashes = OpenRowEncoder([program]), unique_change([program]), KeyHash([program])
         for _ in range(20):
             record = random_record(rng, program.info)
             rows, _keep = row_array([record])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.golden import ticdc
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.routing.identity import KeyHash, unique_change
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.common.celltext import any_changed, hash_cells
@@ -40,7 +40,7 @@ def test_splits_are_ticdcs() -> None:
         records.append(RawRecord(row.record.key, value, old, 0, 0, tables.of(row)))
         expected.append(row.split != "none")
     rows, _keep = row_array(records)
-    unique = UniqueChange(tables.programs)
+    unique = unique_change(tables.programs)
     assert unique.changed(rows).tolist() == expected
     assert sum(expected) > 20
     assert unique.slow_rows <= 16  # images on both sides of an added column
@@ -114,5 +114,5 @@ def test_equal_parts_cancel_out() -> None:
 
 def test_empty_chunk() -> None:
     rows, _keep = row_array([])
-    assert UniqueChange([]).changed(rows).tolist() == []
+    assert unique_change([]).changed(rows).tolist() == []
     assert KeyHash([]).hash(rows).dtype == np.uint32

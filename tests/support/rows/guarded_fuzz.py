@@ -52,7 +52,7 @@ from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
 from tidemill.kernels.receive.layout import ENTRY
 from tidemill.kernels.receive.scan import scan
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.routing.identity import KeyHash, unique_change
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
@@ -186,7 +186,7 @@ def fuzz_encoders(
 def fuzz_open(rng: random.Random, rounds: int) -> None:
     def make() -> tuple[Sequence[TableProgram], list[Callable[[Any, Any], object]]]:
         programs = random_programs(rng, 2)
-        unique, hashes = guarded(UniqueChange(programs)), guarded(KeyHash(programs))
+        unique, hashes = guarded(unique_change(programs)), guarded(KeyHash(programs))
         every = guarded(KeyHash(programs, [[c.name for c in p.columns] for p in programs]))
         works: list[Callable[[Any, Any], object]] = [guarded(OpenRowEncoder(programs, rng.choice(OPEN_OPTIONS))).encode]
         works += [guarded(MountEncoder(programs)).encode, lambda rows, _: unique.changed(rows)]

@@ -16,7 +16,7 @@ from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.open.encoder import OpenRowEncoder
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.routing.identity import KeyHash, unique_change
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
@@ -48,7 +48,7 @@ def main(columns: int, value: bytes) -> None:
         SimpleRowEncoder([program], options(MessageFormat.SIMPLE), clock=lambda: 0),
     ]
     works: dict[str, Callable[[], object]] = {type(e).__name__: lambda e=e: e.encode(rows, groups) for e in encoders}  # type: ignore[misc]
-    works["UniqueChange"] = lambda: UniqueChange([program]).changed(rows)
+    works["unique_change"] = lambda: unique_change([program]).changed(rows)
     works["KeyHash"] = lambda: KeyHash([program], [[c.name for c in program.columns]]).hash(rows)
     for name, work in works.items():
         print(name, flush=True)

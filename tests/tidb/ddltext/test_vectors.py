@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tests.support.schema.schemas import Json, read_lines
 from tidemill.tidb.ddltext import DdlSyntaxError, SqlMode, canonical_ddl
-from tidemill.tidb.ddltext.statements import Statements
+from tidemill.tidb.ddltext.queries.parser import Parser
+from tidemill.tidb.ddltext.queries.select import RULES
+from tidemill.tidb.ddltext.statements import statement
 from tidemill.tidb.sql.errors import DdlTooComplex
 from tidemill.tidb.sql.lexer import tokenize
 
@@ -161,17 +163,17 @@ def test_nested_constructs_take_steps_in_proportion(frame: str, nested: tuple[st
     before, middle, after = nested
     for close in (after, ""):  # as it should be, and without its end
         sql = frame.format(before * depth + middle + close * depth)
-        statements = Statements(sql, SqlMode(0), "utf8mb4", "utf8mb4_bin")
+        parser = Parser(RULES, sql, SqlMode(0), "utf8mb4", "utf8mb4_bin")
         try:
-            text = statements.statement()
+            text = statement(parser)
         except DdlTooComplex:
             assert "with" in before  # TiDB prints it twice, and what is in it, too
             assert depth > 8
         except (DdlSyntaxError, RecursionError):
             text = ""
-            assert statements.steps < 5 * len(statements.tokens)
+            assert parser.steps < 5 * len(parser.tokens)
         else:
-            assert statements.steps < 5 * len(statements.tokens) + len(text) // 16
+            assert parser.steps < 5 * len(parser.tokens) + len(text) // 16
 
 
 def test_more_steps_than_any_statement_takes_are_refused() -> None:

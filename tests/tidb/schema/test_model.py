@@ -16,7 +16,7 @@ from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.open.encoder import OpenRowEncoder
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.routing.identity import KeyHash, unique_change
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.avro import schemas_of
@@ -138,7 +138,7 @@ ENCODERS: tuple[Callable[[TableProgram], object], ...] = (
     lambda program: AvroRowEncoder([program], EncodingOptions(MessageFormat.AVRO), [(1, 2)]),
     lambda program: schemas_of("s", "t", program.info, EncodingOptions(MessageFormat.AVRO)),
     lambda program: KeyHash([program]),
-    lambda program: UniqueChange([program]),
+    lambda program: unique_change([program]),
 )
 STRANGE = (None, True, 5, -5, 1 << 70, 1.5, "x", "", [], ["x"], [5], [None], {}, {"O": 5}, {"x": 1})
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from tidemill.tidb.ddltext.cursor import Cursor
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType, SchemaState
 from tidemill.tidb.schema.model import ColumnInfo
-from tidemill.tidb.sql.lexer import Kind, SqlMode
+from tidemill.tidb.sql.lexer import Kind
 
 _INTEGERS = {
     "TINYINT": MySQLType.TINY, "INT1": MySQLType.TINY, "BOOL": MySQLType.TINY, "BOOLEAN": MySQLType.TINY,
@@ -59,145 +59,146 @@ def new_column(
     )  # fmt: skip
 
 
-class Definitions(Cursor):
-    """A cursor that reads definitions of columns. `now` is the time of the DDL, for defaults such as CURRENT_TIMESTAMP."""
-
-    def __init__(self, sql: str, now: datetime) -> None:
-        super().__init__(sql, SqlMode(0), "utf8mb4", "utf8mb4_bin")
-        self.sql = sql
-        self.now = now
-
-    def skip(self) -> None:
-        """Skip one token, or all tokens in a pair of parentheses."""
-        if not self.at("("):
-            self.next()
+def skip(cursor: Cursor) -> None:
+    """Skip one token, or all tokens in a pair of parentheses."""
+    if not cursor.at("("):
+        cursor.next()
+        return
+    depth = 0
+    while not cursor.at_end():
+        depth += (cursor.token.upper == "(") - (cursor.token.upper == ")")
+        cursor.next()
+        if not depth:
             return
-        depth = 0
-        while not self.at_end():
-            depth += (self.token.upper == "(") - (self.token.upper == ")")
-            self.next()
-            if not depth:
-                return
 
-    def at_item_end(self) -> bool:
-        """Return whether a comma, a closing parenthesis or the end follows."""
-        return self.at_end() or self.at(",") or self.at(")")
 
-    def skip_item(self) -> None:
-        """Skip to the next comma or closing parenthesis on this level."""
-        while not self.at_item_end():
-            self.skip()
+def at_item_end(cursor: Cursor) -> bool:
+    """Return whether a comma, a closing parenthesis or the end follows."""
+    return cursor.at_end() or cursor.at(",") or cursor.at(")")
 
-    def column(self, charset: str = "") -> ColumnInfo:
-        """Parse `name` type options…. `charset` is the table's, if it is known. Raises DdlSyntaxError."""
-        name = self.identifier()
-        while self.accept("."):
-            name = self.identifier()
-        word = self.token.upper
-        tp = _TYPES.get(word)
-        if tp is None:
-            raise self.fail("a column type")
-        self.next()
-        self.accept_any(("PRECISION", "VARYING"))
-        elems, lengths = self._parameters(word)
-        flag, charset = self._attributes(charset if word in _STRINGS else "")
-        flen, decimal = _sizes(word, lengths)
-        if word == "FLOAT" and len(lengths) == 1 and lengths[0] > _MAX_SINGLE_PRECISION:
-            tp = MySQLType.DOUBLE
-        is_text = word in _TEXTS and charset.lower() != "binary"
-        options = self._options(tp, max(decimal, 0))
-        return new_column(
-            name,
-            tp,
-            flag=flag | options.flag,
-            flen=flen,
-            decimal=decimal,
-            charset="utf8mb4" if is_text else "binary",
-            elems=elems,
-            origin_default=options.text,
-            origin_default_bit=options.bits,
-            virtual=options.virtual,
-        )
 
-    def _parameters(self, word: str) -> tuple[tuple[str, ...], list[int]]:
-        elems: list[str] = []
-        lengths: list[int] = []
-        if self.accept("("):
-            while not self.accept(")"):
-                if self.at_end():
-                    raise self.fail(")")
-                if self.token.kind is Kind.STRING:
-                    elems.append(self.token.text.rstrip(" "))
-                elif self.token.kind is Kind.INT:
-                    lengths.append(self.unsigned())
-                    continue
-                self.next()
-        return tuple(elems), lengths
+def skip_item(cursor: Cursor) -> None:
+    """Skip to the next comma or closing parenthesis on this level."""
+    while not at_item_end(cursor):
+        skip(cursor)
 
-    def _attributes(self, charset: str) -> tuple[int, str]:
-        """Parse UNSIGNED, ZEROFILL and the character set."""
-        flag = 0
-        while not self.at_item_end():
-            if word := self.accept_any(("UNSIGNED", "ZEROFILL", "SIGNED", "BINARY")):
-                flag |= ColumnFlag.UNSIGNED if word in ("UNSIGNED", "ZEROFILL") else 0
-            elif self.accept_charset_keyword():
-                charset = self.next().text
-            else:
-                break
-        return flag, charset
 
-    def _options(self, tp: MySQLType | int, fsp: int) -> _Options:
-        found = _Options()
-        while not self.at_item_end() and not self.at_any(("FIRST", "AFTER")):
-            if self.accept("NOT", "NULL"):
-                found.flag |= ColumnFlag.NOT_NULL
-            elif self.accept_any(("COLUMN_FORMAT", "STORAGE")):
-                self.next()
-            elif self.accept("DEFAULT"):
-                self._default(found, tp, fsp)
-            elif self.accept("AS") or self.accept("GENERATED", "ALWAYS", "AS"):
-                self.skip()
-                found.virtual = not self.accept("STORED")
-            else:
-                self.skip()
-        return found
+def column_info(cursor: Cursor, now: datetime, charset: str = "") -> ColumnInfo:
+    """Parse `name` type options…. `now`: the time of the DDL, for defaults such as CURRENT_TIMESTAMP. `charset`: the table's, if it is
+    known. Raises DdlSyntaxError."""
+    name = cursor.identifier()
+    while cursor.accept("."):
+        name = cursor.identifier()
+    word = cursor.token.upper
+    tp = _TYPES.get(word)
+    if tp is None:
+        raise cursor.fail("a column type")
+    cursor.next()
+    cursor.accept_any(("PRECISION", "VARYING"))
+    elems, lengths = _parameters(cursor, word)
+    flag, charset = _attributes(cursor, charset if word in _STRINGS else "")
+    flen, decimal = _sizes(word, lengths)
+    if word == "FLOAT" and len(lengths) == 1 and lengths[0] > _MAX_SINGLE_PRECISION:
+        tp = MySQLType.DOUBLE
+    is_text = word in _TEXTS and charset.lower() != "binary"
+    options = _options(cursor, now, tp, max(decimal, 0))
+    return new_column(
+        name,
+        tp,
+        flag=flag | options.flag,
+        flen=flen,
+        decimal=decimal,
+        charset="utf8mb4" if is_text else "binary",
+        elems=elems,
+        origin_default=options.text,
+        origin_default_bit=options.bits,
+        virtual=options.virtual,
+    )
 
-    def _default(self, found: _Options, tp: MySQLType | int, fsp: int) -> None:
-        """Parse a default: a literal or the DDL's time. Any other expression counts as no default."""
-        sign = "-" if self.accept("-") else ""
-        if self.token.kind is Kind.INTRODUCER:
-            self.next()
-        token = self.token
-        if self.at("("):
-            self.skip()
-        elif word := self.accept_any(("NULL", "TRUE", "FALSE")):
-            found.text = None if word == "NULL" else str(int(word == "TRUE"))
-        elif token.kind in (Kind.STRING, Kind.INT, Kind.DECIMAL, Kind.FLOAT):
-            self.next()
-            found.text = sign + token.text
-            if tp == MySQLType.BIT:
-                found.text, found.bits = None, int(token.text).to_bytes(8, "big") if token.text.isdecimal() else token.text.encode()
-        elif token.kind in (Kind.HEX, Kind.BIT):
-            self.next()
-            self._binary_default(found, tp, token.kind, token.text)
-        elif token.upper in _NOW | _TODAY:
-            self.next()
-            if self.at("("):
-                self.skip()
-            found.text = _moment(self.now, fsp) if token.upper in _NOW else f"{self.now:%Y-%m-%d}"
-        elif not self.at_item_end():
-            self.next()
 
-    def _binary_default(self, found: _Options, tp: MySQLType | int, kind: Kind, text: str) -> None:
-        number = int(text or "0", 16 if kind is Kind.HEX else 2)
-        size = -(-len(text) // (2 if kind is Kind.HEX else 8))
-        if tp == MySQLType.BIT:
-            found.bits = number.to_bytes(max(size, 1), "big")
-        elif tp in _INTEGERS.values() or tp in _NUMBERS.values():
-            found.text = str(number)
+def _parameters(cursor: Cursor, word: str) -> tuple[tuple[str, ...], list[int]]:
+    elems: list[str] = []
+    lengths: list[int] = []
+    if cursor.accept("("):
+        while not cursor.accept(")"):
+            if cursor.at_end():
+                raise cursor.fail(")")
+            if cursor.token.kind is Kind.STRING:
+                elems.append(cursor.token.text.rstrip(" "))
+            elif cursor.token.kind is Kind.INT:
+                lengths.append(cursor.unsigned())
+                continue
+            cursor.next()
+    return tuple(elems), lengths
+
+
+def _attributes(cursor: Cursor, charset: str) -> tuple[int, str]:
+    """Parse UNSIGNED, ZEROFILL and the character set."""
+    flag = 0
+    while not at_item_end(cursor):
+        if word := cursor.accept_any(("UNSIGNED", "ZEROFILL", "SIGNED", "BINARY")):
+            flag |= ColumnFlag.UNSIGNED if word in ("UNSIGNED", "ZEROFILL") else 0
+        elif cursor.accept_charset_keyword():
+            charset = cursor.next().text
         else:
-            # TiDB keeps defaults as text, so it loses bytes that are not UTF-8 too.
-            found.text = number.to_bytes(size, "big").decode("utf-8", "replace")
+            break
+    return flag, charset
+
+
+def _options(cursor: Cursor, now: datetime, tp: MySQLType | int, fsp: int) -> _Options:
+    found = _Options()
+    while not at_item_end(cursor) and not cursor.at_any(("FIRST", "AFTER")):
+        if cursor.accept("NOT", "NULL"):
+            found.flag |= ColumnFlag.NOT_NULL
+        elif cursor.accept_any(("COLUMN_FORMAT", "STORAGE")):
+            cursor.next()
+        elif cursor.accept("DEFAULT"):
+            _default(cursor, now, found, tp, fsp)
+        elif cursor.accept("AS") or cursor.accept("GENERATED", "ALWAYS", "AS"):
+            skip(cursor)
+            found.virtual = not cursor.accept("STORED")
+        else:
+            skip(cursor)
+    return found
+
+
+def _default(cursor: Cursor, now: datetime, found: _Options, tp: MySQLType | int, fsp: int) -> None:
+    """Parse a default: a literal or the DDL's time. Any other expression counts as no default."""
+    sign = "-" if cursor.accept("-") else ""
+    if cursor.token.kind is Kind.INTRODUCER:
+        cursor.next()
+    token = cursor.token
+    if cursor.at("("):
+        skip(cursor)
+    elif word := cursor.accept_any(("NULL", "TRUE", "FALSE")):
+        found.text = None if word == "NULL" else str(int(word == "TRUE"))
+    elif token.kind in (Kind.STRING, Kind.INT, Kind.DECIMAL, Kind.FLOAT):
+        cursor.next()
+        found.text = sign + token.text
+        if tp == MySQLType.BIT:
+            found.text, found.bits = None, int(token.text).to_bytes(8, "big") if token.text.isdecimal() else token.text.encode()
+    elif token.kind in (Kind.HEX, Kind.BIT):
+        cursor.next()
+        _binary_default(found, tp, token.kind, token.text)
+    elif token.upper in _NOW | _TODAY:
+        cursor.next()
+        if cursor.at("("):
+            skip(cursor)
+        found.text = _moment(now, fsp) if token.upper in _NOW else f"{now:%Y-%m-%d}"
+    elif not at_item_end(cursor):
+        cursor.next()
+
+
+def _binary_default(found: _Options, tp: MySQLType | int, kind: Kind, text: str) -> None:
+    number = int(text or "0", 16 if kind is Kind.HEX else 2)
+    size = -(-len(text) // (2 if kind is Kind.HEX else 8))
+    if tp == MySQLType.BIT:
+        found.bits = number.to_bytes(max(size, 1), "big")
+    elif tp in _INTEGERS.values() or tp in _NUMBERS.values():
+        found.text = str(number)
+    else:
+        # TiDB keeps defaults as text, so it loses bytes that are not UTF-8 too.
+        found.text = number.to_bytes(size, "big").decode("utf-8", "replace")
 
 
 class _Options:

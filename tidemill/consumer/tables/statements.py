@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from tidemill.consumer.tables.definitions import Definitions
+from tidemill.consumer.tables.definitions import column_info, skip, skip_item
 from tidemill.rules.partitions import Definition, Method, Partitioning
 from tidemill.tidb.ddltext import DdlSyntaxError, exact_ddl
+from tidemill.tidb.ddltext.cursor import Cursor
 from tidemill.tidb.schema.model import ColumnInfo
-from tidemill.tidb.sql.lexer import Kind
+from tidemill.tidb.sql.lexer import Kind, SqlMode
 
 Name = tuple[str, str]
 """(schema, table). The schema is empty if the text does not name it."""
@@ -160,8 +161,12 @@ def effects(query: str, now: datetime) -> tuple[Effect, ...]:
 _Item = TypeVar("_Item")
 
 
-class _Statement(Definitions):
-    """One statement, from its verb on."""
+class _Statement(Cursor):
+    """One statement, from its verb on. `now` is the time of the DDL."""
+
+    def __init__(self, sql: str, now: datetime) -> None:
+        super().__init__(sql, SqlMode(0), "utf8mb4", "utf8mb4_bin")
+        self.sql, self.now = sql, now
 
     def read(self) -> tuple[Effect, ...]:
         verb = self.next().upper
@@ -213,8 +218,8 @@ class _Statement(Definitions):
         columns: list[ColumnInfo] = []
         while not self.accept(")"):
             if self._at_column():
-                columns.append(self.column(charset))
-            self.skip_item()
+                columns.append(column_info(self, self.now, charset))
+            skip_item(self)
             self.accept(",")
             if self.at_end():
                 raise self.fail(")")
@@ -223,18 +228,18 @@ class _Statement(Definitions):
             if self.at("PARTITION", "BY"):
                 partitioning = self._partition_by()
                 break
-            self.skip()
+            skip(self)
         return (CreateTable(name, tuple(columns), partitioning),)
 
     def _table_charset(self) -> str:
         """Return the character set in the table's options, which follow the columns."""
         while not self.accept(")") and not self.at_end():
-            self.skip()
+            skip(self)
         while not self.at_end() and not self.at("PARTITION", "BY"):
             if self.accept_charset_keyword():
                 self.accept("=")
                 return self.token.text
-            self.skip()
+            skip(self)
         return ""
 
     def _at_column(self) -> bool:
@@ -282,7 +287,7 @@ class _Statement(Definitions):
                     renamed.append(RenameTable(name, self._table()))
             else:
                 changes += self._change()
-            self.skip_item()
+            skip_item(self)
             if not self.accept(","):
                 self.next()
         return (*((AlterTable(name, tuple(changes)),) if changes else ()), *renamed)
@@ -295,13 +300,13 @@ class _Statement(Definitions):
         if self.accept("MODIFY"):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
-            column = self.column()
+            column = column_info(self, self.now)
             return [ChangeColumn(column.name, column, self._place())]
         if self.accept("CHANGE"):
             self.accept("COLUMN")
             self.accept("IF", "EXISTS")
             old = self.identifier()
-            return [ChangeColumn(old, self.column(), self._place())]
+            return [ChangeColumn(old, column_info(self, self.now), self._place())]
         if self.accept("TRUNCATE", "PARTITION"):
             return [EmptyPartitions(self._names(), drop=False)]
         if self.accept("EXCHANGE", "PARTITION"):
@@ -339,13 +344,13 @@ class _Statement(Definitions):
                 if self.at_end():
                     raise self.fail(")")
                 if self._at_column():
-                    added.append(AddColumn(self.column(), None))
-                self.skip_item()
+                    added.append(AddColumn(column_info(self, self.now), None))
+                skip_item(self)
                 self.accept(",")
             return added
         if not is_column and (not self._at_column() or self.at("STATS_EXTENDED")):
             return []  # an index, a constraint, statistics
-        return [AddColumn(self.column(), self._place())]
+        return [AddColumn(column_info(self, self.now), self._place())]
 
     def _drop_part(self) -> list[Change]:
         if self.accept("PARTITION"):
@@ -384,13 +389,13 @@ class _Statement(Definitions):
                 count = self.unsigned()
             elif self.accept("SUBPARTITION", "BY"):
                 self.next()
-                self.skip()
+                skip(self)
             elif self.at("INTERVAL") or self.at("UPDATE", "INDEXES"):
                 break  # the partitions of an interval get their names and bounds from TiDB
             elif self.at("("):
                 definitions = self._definitions()
             else:
-                self.skip()
+                skip(self)
         if not definitions and method in (Method.HASH, Method.KEY):
             definitions = tuple(Definition(f"p{i}") for i in range(max(count, 1)))
         return Partitioning(method, "" if by_columns else expression, columns, definitions)
@@ -400,11 +405,11 @@ class _Statement(Definitions):
         start = self.token.position
         if not self.at("("):
             raise self.fail("(")
-        self.skip()
+        skip(self)
         return self.sql[start + 1 : self.tokens[self.index - 1].position]
 
     def _column_names(self, text: str) -> list[str]:
-        inner = Definitions(text, self.now)
+        inner = Cursor(text, SqlMode(0), self.charset, self.collate)
         return [token.text for token in inner.tokens if token.kind in (Kind.NAME, Kind.WORD)]
 
     def _definitions(self) -> tuple[Definition, ...]:
@@ -426,7 +431,7 @@ class _Statement(Definitions):
             is_default = ("DEFAULT",) in values
         elif self.accept("DEFAULT"):
             is_default = True
-        self.skip_item()
+        skip_item(self)
         return Definition(name, less_than, values, is_default)
 
     def _texts(self) -> tuple[str, ...]:
@@ -438,7 +443,7 @@ class _Statement(Definitions):
 
     def _item_text(self) -> str:
         start = self.token.position
-        self.skip_item()
+        skip_item(self)
         return self.sql[start : self.token.position].strip()
 
     def _value_rows(self) -> tuple[tuple[str, ...], ...]:

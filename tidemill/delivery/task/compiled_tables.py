@@ -18,10 +18,9 @@ from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.delivery.work_item import NAMED_ROWS
 from tidemill.errors import ConfigError, MalformedRow, MessageTooLarge, SchemaError
 from tidemill.kernels.flow import layout as f
-from tidemill.kernels.flow.changes import ColumnChange
 from tidemill.kernels.flow.layout import Mode, TableMap
 from tidemill.kernels.routing import handle_hash
-from tidemill.kernels.routing.identity import KeyHash, unique_slots
+from tidemill.kernels.routing.identity import ColumnChange, KeyHash, unique_slots
 from tidemill.kernels.rows.layout import ValueOp
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.errors import MalformedRow, TidemillError
-from tidemill.kernels.flow.changes import ColumnChange
+from tidemill.kernels.routing.identity import ColumnChange
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import raw_record
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE

@@ -64,11 +64,13 @@ def crc_of(data: bytes) -> int:
     return crc_state(data) ^ 0xFFFFFFFF
 
 
-class UniqueChange(_Columns):
-    """Finds the updates to split: those that change a column of the handle key or of any unique index."""
+class ColumnChange(_Columns):
+    """Finds the updates that changed certain columns. A change of key or dispatch columns splits an update; others decide whether a filter
+    keeps it."""
 
-    def __init__(self, programs: Sequence[TableProgram]) -> None:
-        super().__init__(programs, [unique_slots(program) for program in programs])
+    def __init__(self, programs: Sequence[TableProgram], slots: Sequence[Sequence[int]]) -> None:
+        """`slots` lists the columns for each program."""
+        super().__init__(programs, slots)
         self._scratch2 = np.zeros(SCRATCH_BYTES, np.uint8)
         self._pairs = np.zeros((max([len(slots) for slots in self._slots], default=0) + 1, 3), np.int64)
 
@@ -127,6 +129,11 @@ class KeyHash(_Columns):
             place = f"table {program.name}, key {record.key.hex()}, commit_ts {record.commit_ts}"
             raise MalformedRow(f"{place}: neither a new nor an old value")
         return hash_cells(hash_seed(program.schema, program.table), self._cells(record, image))
+
+
+def unique_change(programs: Sequence[TableProgram]) -> ColumnChange:
+    """Return what finds the updates to split: those that change a column of the handle key or of any unique index."""
+    return ColumnChange(programs, [unique_slots(program) for program in programs])
 
 
 def unique_slots(program: TableProgram) -> list[int]:

@@ -7,6 +7,7 @@ Rows are written between the steps of a DDL, as they are in a busy cluster.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -54,7 +55,7 @@ class Options:
     tables: tuple[str, ...] = ()  # only these (`schema.table`); empty: all of the workload
 
 
-class Workload:
+class Workload(ABC):
     """Base of the workloads. `prepare` once, then `act` any number of times."""
 
     def __init__(self, database: Database, seed: int, options: Options) -> None:
@@ -62,18 +63,18 @@ class Workload:
         self.random = Random(seed)
         self.progress = Progress()
 
+    @abstractmethod
     def prepare(self) -> None:
         """Create databases, tables and first rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self) -> None:
         """Do one thing."""
-        raise NotImplementedError
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 most have nothing under way
         """Finish what is under way: a running DDL, a held lock."""
 
-    def recover(self) -> None:
+    def recover(self) -> None:  # noqa: B027
         """Go on after a fault. What the workload was doing is given up."""
 
     def _transaction(self) -> Transaction:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tidemill.errors import SinkError, redact
 from tidemill.sinks.mysql.session import Server
-from tidemill.tidb.ddltext import DdlSyntaxError, ExactDialect, Part, canonical_ddl
+from tidemill.tidb.ddltext import DdlSyntaxError, Dialect, Part, canonical_ddl
 from tidemill.tidb.schema.model import TableInfo
 
 
@@ -126,8 +126,10 @@ def rewritten(query: str, server: Server, special: Iterable[tuple[str, str]] = (
     return (text, list(dialect.changes)) if dialect.changes else (query, [])
 
 
-class _ServerDialect(ExactDialect):
+class _ServerDialect(Dialect):
     """The rules of one server, for one statement."""
+
+    exact = True
 
     def __init__(self, query: str, server: Server, special: Iterable[tuple[str, str]]) -> None:
         self._query = query

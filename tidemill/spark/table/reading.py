@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.capture.tikv.read.resolving import ResolvingScan
+from tidemill.capture.tikv.read.resolving import resolving_scan
 from tidemill.capture.tikv.read.tables import drained
 from tidemill.errors import StartTsBeforeGc
 from tidemill.kernels.columns import ColumnBuilder, ColumnProgram
@@ -69,7 +69,7 @@ async def _pages(hold: Hold, ranges: Sequence[Range], *, is_kept: bool) -> Async
     waiting: list[Pairs] = []
     rows = size = 0
     async with connected(hold.cluster) as pd:
-        scan, own = ResolvingScan(pd, hold.ts), OwnSafePoint(pd, hold) if not is_kept else None
+        scan, own = resolving_scan(pd, hold.ts), OwnSafePoint(pd, hold) if not is_kept else None
         try:
             if own is not None:
                 await own.begin()

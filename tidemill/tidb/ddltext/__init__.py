@@ -1,15 +1,15 @@
 """Prints DDL statements as TiCDC sends them: as TiDB's parser prints them after reading them.
 
-Every parsing method consumes what it recognises and returns the text TiDB prints for it. TiDB prints in source order and keeps the
-parentheses of the source, so there is no syntax tree, except where TiDB reorders: columns before constraints, options of an index,
-flags of SELECT, ORDER BY and LIMIT of a UNION, joins. A statement that the grammar (of April 2026) does not cover is refused.
+The grammar is functions over a parser. Each consumes what it recognises and returns the text TiDB prints for it. TiDB prints in source
+order and keeps the parentheses of the source, so there is no syntax tree, except where TiDB reorders: columns before constraints, options
+of an index, flags of SELECT, ORDER BY and LIMIT of a UNION, joins. A statement that the grammar (of April 2026) does not cover is refused.
 
 tidb/sql                    text to tokens (`lexer`), keywords
 names                       other names for the tables of a statement
 dialects                    what other databases write differently
 cursor                      the position in the tokens, and the shared pieces of grammar
-queries/                    literals, functions, expressions, hints, SELECT
-column_types, constraints, columns, options, partitions, alter, statements   each a class built on the one before
+queries/                    the parser; literals, functions, expressions, hints, SELECT
+column_types, constraints, columns, options, partitions, alter, statements   each uses those before it
 synthesized                 statements made from a job
 
 In: a statement. Out: the same as TiDB prints it. Read `statements.py` first.
@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from tidemill.tidb.ddltext.dialects import EXACT, TICDC, Dialect, ExactDialect, Part
 from tidemill.tidb.ddltext.names import FoundNames, Names, RoutedNames
-from tidemill.tidb.ddltext.statements import Statements
+from tidemill.tidb.ddltext.queries.parser import Parser
+from tidemill.tidb.ddltext.queries.select import RULES
+from tidemill.tidb.ddltext.statements import statement
 from tidemill.tidb.sql.errors import DdlSyntaxError
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 
@@ -47,7 +49,7 @@ def canonical_ddl(
     """
     try:
         mode = SqlMode(sql_mode)
-        return Statements(sql, mode, charset or "utf8mb4", collate or "utf8mb4_bin", names, dialect, printed=printed).statement()
+        return statement(Parser(RULES, sql, mode, charset or "utf8mb4", collate or "utf8mb4_bin", names, dialect, printed=printed))
     except RecursionError:
         raise DdlSyntaxError("nested too deeply", 0) from None
 

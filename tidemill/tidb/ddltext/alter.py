@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.tidb.ddltext.column_types import special
+from tidemill.tidb.ddltext.column_types import charset_text, equals, if_exists, if_not_exists, part_if_exists, part_if_not_exists, special
+from tidemill.tidb.ddltext.columns import column_definition, table_elements
+from tidemill.tidb.ddltext.constraints import after_blank, at_constraint, split_regions, table_constraint, visibility
 from tidemill.tidb.ddltext.dialects import Part
-from tidemill.tidb.ddltext.options import with_ttl_off
-from tidemill.tidb.ddltext.partitions import Partitions
-from tidemill.tidb.ddltext.queries.expressions import Shape
+from tidemill.tidb.ddltext.options import accept_partition_option, database_options, table_options, tiflash_replica, with_ttl_off, word_of
+from tidemill.tidb.ddltext.partitions import expression_in_parentheses, partition_by, partition_definitions
+from tidemill.tidb.ddltext.queries.expressions import parse_expression
 from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.ddltext.queries.parser import Parser, Shape
 
 # These follow the specification before them without a comma.
 _WITHOUT_COMMA = ("PARTITION BY ", "REMOVE PARTITIONING", "IMPORT TABLESPACE", "DISCARD TABLESPACE")
@@ -48,376 +51,404 @@ class AlterSpec:
     only_placement: bool = False  # the placement of one partition
 
 
-class Alter(Partitions):
-    """ALTER and its specifications."""
+# Statements
 
-    # Statements
 
-    def alter_database(self) -> str:
-        start = self.index
-        options = self.database_options()
-        if options:
-            schema = self.names.schema("")
-            name = f" {quote_name(schema)}" if schema else ""
-        else:
-            self.index = start
-            name = f" {self.schema_name()}"
-            options = self.database_options()
-        if not options:
-            raise self.fail("an option")
-        if not any(options):  # only placement, which is left out
-            return ""
-        return f"ALTER DATABASE{name}" + "".join(f" {option}" for option in options)
+def alter_database(p: Parser) -> str:
+    start = p.index
+    options = database_options(p)
+    if options:
+        schema = p.names.schema("")
+        name = f" {quote_name(schema)}" if schema else ""
+    else:
+        p.index = start
+        name = f" {p.schema_name()}"
+        options = database_options(p)
+    if not options:
+        raise p.fail("an option")
+    if not any(options):  # only placement, which is left out
+        return ""
+    return f"ALTER DATABASE{name}" + "".join(f" {option}" for option in options)
 
-    def alter_table(self) -> str:
-        """Parse ALTER TABLE. Specifications that only concern placement or attributes are left out.
 
-        A statement with only the placement of partitions, or without any specification, gives an empty text.
-        """
-        head = f"ALTER TABLE {self.table_name()}"
-        specs: list[AlterSpec] = []
-        while not self.at_end() and not self.at(";"):
-            last = self.at_any(_LAST_SPECS)
-            specs.append(self.alter_spec())
-            if last:
-                break
-            if self.accept(","):
-                if self.at_any(_LAST_SPECS) or self.at_end():
-                    raise self.fail("another specification after the comma")
-            elif not self.at_any(_LAST_SPECS):
-                break
-        if all(spec.only_placement for spec in specs) or (self.dialect.exact and not any(spec.printed for spec in specs)):
-            return ""
-        text = head
-        for number, spec in enumerate(spec for spec in specs if spec.printed):
-            text += (" " if not number or spec.text.startswith(_WITHOUT_COMMA) else ", ") + spec.text
-        return text
+def alter_table(p: Parser) -> str:
+    """Parse ALTER TABLE. Specifications that only concern placement or attributes are left out.
 
-    # Specifications
+    A statement with only the placement of partitions, or without any specification, gives an empty text.
+    """
+    head = f"ALTER TABLE {p.table_name()}"
+    specs: list[AlterSpec] = []
+    while not p.at_end() and not p.at(";"):
+        last = p.at_any(_LAST_SPECS)
+        specs.append(_alter_spec(p))
+        if last:
+            break
+        if p.accept(","):
+            if p.at_any(_LAST_SPECS) or p.at_end():
+                raise p.fail("another specification after the comma")
+        elif not p.at_any(_LAST_SPECS):
+            break
+    if all(spec.only_placement for spec in specs) or (p.dialect.exact and not any(spec.printed for spec in specs)):
+        return ""
+    text = head
+    for number, spec in enumerate(spec for spec in specs if spec.printed):
+        text += (" " if not number or spec.text.startswith(_WITHOUT_COMMA) else ", ") + spec.text
+    return text
 
-    def alter_spec(self) -> AlterSpec:
-        verbs: dict[str, Callable[[], str]] = {
-            "ADD": self.alter_add,
-            "DROP": self.alter_drop,
-            "MODIFY": self.alter_modify,
-            "CHANGE": self.alter_change,
-            "ALTER": self.alter_alter,
-            "RENAME": self.alter_rename,
-            "REMOVE": self.alter_remove,
-            "REORGANIZE": self.alter_reorganize,
-            "CONVERT": self.alter_convert,
-            "EXCHANGE": self.alter_exchange,
-            "ORDER": self.alter_order,
-        }
-        if self.token.upper in verbs:
-            text = verbs[self.token.upper]()
-            return AlterSpec(text, printed=text != "")
-        if self.at("PARTITION"):
-            return AlterSpec(self.partition_by()) if self.peek().upper == "BY" else self.alter_one_partition()
-        start = self.index
-        if (simple := self.accept_simple_spec()) or self.index > start:
-            return AlterSpec(simple, printed=simple != "")
-        if self.at("ATTRIBUTES"):
-            self.attributes()
-            return AlterSpec("", printed=False)
-        if self.at("STATS_OPTIONS"):
-            text = self.dialect.part(Part.TIDB_SPEC, self.attributes())
-            return AlterSpec(text, printed=text != "")
-        return self.option_spec()
 
-    def accept_simple_spec(self) -> str:
-        """Parse a specification of a few words. Returns nothing for another one, which stays, and for one that the dialect leaves out."""
-        for words, part in _FIXED.items():
-            if self.accept(*words.split()):
-                return words if part is None else self.dialect.part(part, words)
-        if self.at_any(("ENABLE", "DISABLE")) and self.accept_any(("ENABLE", "DISABLE")):
-            return self.masking_policy(self.tokens[self.index - 1].upper)
-        if self.at("FORCE") and self.peek().upper not in ("AUTO_INCREMENT", "AUTO_RANDOM_BASE"):
-            self.next()
-            return "FORCE" + ("" if self.dialect.exact else " /* AlterTableForce is not supported */ ")
-        if self.accept("ALGORITHM"):
-            self.equals()
-            return self.dialect.part(Part.ALGORITHM, f"ALGORITHM = {self.word_of(('DEFAULT', 'COPY', 'INPLACE', 'INSTANT'))}")
-        if self.accept("LOCK"):
-            self.equals()
-            return self.dialect.part(Part.ALGORITHM, f"LOCK = {self.word_of(('DEFAULT', 'NONE', 'SHARED', 'EXCLUSIVE'))}")
-        if self.accept("SET", "TIFLASH", "REPLICA") or self.accept("SET", "HYPO", "TIFLASH", "REPLICA"):
-            return self.dialect.part(Part.TIFLASH_REPLICA, f"SET TIFLASH REPLICA {self.tiflash_replica()}")
-        return self.accept_interval_spec() or self.accept_partition_action()
+# Specifications
 
-    def accept_interval_spec(self) -> str:
-        """Parse a specification that moves the bounds of a table with INTERVAL partitions."""
-        text = ""
-        for edge in ("FIRST", "LAST"):
-            if self.accept(edge, "PARTITION", "LESS", "THAN"):
-                bound = self.expression_in_parentheses()
-                suffix = self.no_write_to_binlog() if edge == "LAST" else self.if_exists() and ""
-                text = f"{edge} PARTITION LESS THAN {bound}{suffix}"
-        for words in ("SPLIT MAXVALUE PARTITION", "MERGE FIRST PARTITION"):
-            if self.accept(*words.split(), "LESS", "THAN"):
-                text = f"{words} LESS THAN {self.expression_in_parentheses()}"
-        if text:
-            return self.dialect.part(Part.INTERVAL_PARTITIONS, text)
-        return self.split_regions() if self.at("SPLIT") else ""
 
-    def no_write_to_binlog(self) -> str:
-        return " NO_WRITE_TO_BINLOG" if self.accept_any(("NO_WRITE_TO_BINLOG", "LOCAL")) else ""
+def _alter_spec(p: Parser) -> AlterSpec:
+    verbs: dict[str, Callable[[Parser], str]] = {
+        "ADD": _alter_add,
+        "DROP": _alter_drop,
+        "MODIFY": _alter_modify,
+        "CHANGE": _alter_change,
+        "ALTER": _alter_alter,
+        "RENAME": _alter_rename,
+        "REMOVE": _alter_remove,
+        "REORGANIZE": _alter_reorganize,
+        "CONVERT": _alter_convert,
+        "EXCHANGE": _alter_exchange,
+        "ORDER": _alter_order,
+    }
+    if p.token.upper in verbs:
+        text = verbs[p.token.upper](p)
+        return AlterSpec(text, printed=text != "")
+    if p.at("PARTITION"):
+        return AlterSpec(partition_by(p)) if p.peek().upper == "BY" else _alter_one_partition(p)
+    start = p.index
+    if (simple := _accept_simple_spec(p)) or p.index > start:
+        return AlterSpec(simple, printed=simple != "")
+    if p.at("ATTRIBUTES"):
+        _attributes(p)
+        return AlterSpec("", printed=False)
+    if p.at("STATS_OPTIONS"):
+        text = p.dialect.part(Part.TIDB_SPEC, _attributes(p))
+        return AlterSpec(text, printed=text != "")
+    return _option_spec(p)
 
-    def accept_partition_action(self) -> str:
-        for action in ("CHECK", "TRUNCATE"):
-            if self.accept(action, "PARTITION"):
-                return f"{action} PARTITION {self.all_or_names()}"
-        for action in ("OPTIMIZE", "REPAIR", "REBUILD"):
-            if self.accept(action, "PARTITION"):
-                return f"{action} PARTITION{self.no_write_to_binlog()} {self.all_or_names()}"
-        for action in ("IMPORT", "DISCARD"):
-            if self.accept(action, "PARTITION"):
-                names = self.all_or_names()
-                self.expect("TABLESPACE")
-                return f"{action} PARTITION {names} TABLESPACE"
-        if self.accept("COALESCE", "PARTITION"):
-            return f"COALESCE PARTITION{self.no_write_to_binlog()} {self.unsigned()}"
+
+def _accept_simple_spec(p: Parser) -> str:
+    """Parse a specification of a few words. Returns nothing for another one, which stays, and for one that the dialect leaves out."""
+    for words, part in _FIXED.items():
+        if p.accept(*words.split()):
+            return words if part is None else p.dialect.part(part, words)
+    if p.at_any(("ENABLE", "DISABLE")) and p.accept_any(("ENABLE", "DISABLE")):
+        return _masking_policy(p, p.tokens[p.index - 1].upper)
+    if p.at("FORCE") and p.peek().upper not in ("AUTO_INCREMENT", "AUTO_RANDOM_BASE"):
+        p.next()
+        return "FORCE" + ("" if p.dialect.exact else " /* AlterTableForce is not supported */ ")
+    if p.accept("ALGORITHM"):
+        equals(p)
+        return p.dialect.part(Part.ALGORITHM, f"ALGORITHM = {word_of(p, ('DEFAULT', 'COPY', 'INPLACE', 'INSTANT'))}")
+    if p.accept("LOCK"):
+        equals(p)
+        return p.dialect.part(Part.ALGORITHM, f"LOCK = {word_of(p, ('DEFAULT', 'NONE', 'SHARED', 'EXCLUSIVE'))}")
+    if p.accept("SET", "TIFLASH", "REPLICA") or p.accept("SET", "HYPO", "TIFLASH", "REPLICA"):
+        return p.dialect.part(Part.TIFLASH_REPLICA, f"SET TIFLASH REPLICA {tiflash_replica(p)}")
+    return _accept_interval_spec(p) or _accept_partition_action(p)
+
+
+def _accept_interval_spec(p: Parser) -> str:
+    """Parse a specification that moves the bounds of a table with INTERVAL partitions."""
+    text = ""
+    for edge in ("FIRST", "LAST"):
+        if p.accept(edge, "PARTITION", "LESS", "THAN"):
+            bound = expression_in_parentheses(p)
+            suffix = _no_write_to_binlog(p) if edge == "LAST" else if_exists(p) and ""
+            text = f"{edge} PARTITION LESS THAN {bound}{suffix}"
+    for words in ("SPLIT MAXVALUE PARTITION", "MERGE FIRST PARTITION"):
+        if p.accept(*words.split(), "LESS", "THAN"):
+            text = f"{words} LESS THAN {expression_in_parentheses(p)}"
+    if text:
+        return p.dialect.part(Part.INTERVAL_PARTITIONS, text)
+    return split_regions(p) if p.at("SPLIT") else ""
+
+
+def _no_write_to_binlog(p: Parser) -> str:
+    return " NO_WRITE_TO_BINLOG" if p.accept_any(("NO_WRITE_TO_BINLOG", "LOCAL")) else ""
+
+
+def _accept_partition_action(p: Parser) -> str:
+    for action in ("CHECK", "TRUNCATE"):
+        if p.accept(action, "PARTITION"):
+            return f"{action} PARTITION {_all_or_names(p)}"
+    for action in ("OPTIMIZE", "REPAIR", "REBUILD"):
+        if p.accept(action, "PARTITION"):
+            return f"{action} PARTITION{_no_write_to_binlog(p)} {_all_or_names(p)}"
+    for action in ("IMPORT", "DISCARD"):
+        if p.accept(action, "PARTITION"):
+            names = _all_or_names(p)
+            p.expect("TABLESPACE")
+            return f"{action} PARTITION {names} TABLESPACE"
+    if p.accept("COALESCE", "PARTITION"):
+        return f"COALESCE PARTITION{_no_write_to_binlog(p)} {p.unsigned()}"
+    return ""
+
+
+def _all_or_names(p: Parser) -> str:
+    return "ALL" if p.accept("ALL") else _partition_names(p)
+
+
+def _partition_names(p: Parser) -> str:
+    return p.list_of(p.name, ",")
+
+
+def _option_spec(p: Parser) -> AlterSpec:
+    written = table_options(p, commas=False)
+    if not written:
+        raise p.fail("a specification of ALTER TABLE")
+    options = with_ttl_off(written)
+    if not options or all(option.kind == "PLACEMENT POLICY" for option in written):
+        return AlterSpec("", printed=False)
+    if p.dialect.exact and not any(option.text for option in options):
+        return AlterSpec("", printed=False)
+    if [option.kind for option in options] == ["CHARACTER SET", "COLLATE"]:
+        return AlterSpec(f"CHARACTER SET {options[0].value.upper()} COLLATE {options[1].value.upper()}")
+    if all(option.kind == "PLACEMENT POLICY" for option in options):
+        return AlterSpec("")
+    return AlterSpec(" ".join(option.text for option in options if option.text or not p.dialect.exact))
+
+
+def _alter_convert(p: Parser) -> str:
+    p.expect("CONVERT", "TO")
+    if not p.accept_charset_keyword():
+        raise p.fail("CHARACTER SET")
+    charset = "DEFAULT" if p.accept("DEFAULT") else charset_text(p, p.charset_name())
+    text = f"CONVERT TO CHARACTER SET {charset}"
+    return f"{text} COLLATE {p.collation_name().upper()}" if p.accept("COLLATE") else text
+
+
+def _attributes(p: Parser) -> str:
+    word = p.next().upper
+    equals(p)
+    return f"{word}={'DEFAULT' if p.accept('DEFAULT') else p.text()}"
+
+
+def _alter_add(p: Parser) -> str:
+    p.expect("ADD")
+    if p.accept("PARTITION"):
+        return _add_partition(p)
+    if p.accept("STATS_EXTENDED"):
+        text = f"ADD STATS_EXTENDED {if_not_exists(p)}{p.name()}"
+        kind = p.expect_any(("CARDINALITY", "DEPENDENCY", "CORRELATION"))
+        return p.dialect.part(Part.TIDB_SPEC, f"{text} {kind}{p.in_parentheses(p.column_name)}")
+    if p.at("MASKING", "POLICY"):
+        return _masking_policy(p, "ADD")
+    if at_constraint(p):
+        constraint = table_constraint(p)
+        return f"ADD {constraint}" if constraint else ""
+    p.accept("COLUMN")
+    head = f"ADD COLUMN {part_if_not_exists(p)}"
+    if p.at("("):
+        columns, constraints = table_elements(p)
+        return f"{head}({', '.join(columns + constraints)})"
+    return f"{head}{column_definition(p)}{_column_position(p)}"
+
+
+def _column_position(p: Parser) -> str:
+    if p.accept("FIRST"):
+        return " FIRST"
+    return f" AFTER {p.column_name()}" if p.accept("AFTER") else ""
+
+
+def _add_partition(p: Parser) -> str:
+    exists = f" {part_if_not_exists(p)}".rstrip()
+    text = f"ADD PARTITION{exists}{_no_write_to_binlog(p)}"
+    if p.accept("PARTITIONS"):
+        number = p.unsigned()
+        return f"{text} PARTITIONS {number}" if number else text
+    return text + (partition_definitions(p, ", ")[0] if p.at("(") else "")
+
+
+def _alter_drop(p: Parser) -> str:
+    p.expect("DROP")
+    if p.accept("PRIMARY", "KEY"):
+        return "DROP PRIMARY KEY"
+    if p.accept("FOREIGN", "KEY"):
+        return f"DROP FOREIGN KEY {p.name()}"
+    if p.accept_any(("KEY", "INDEX")):
+        exists = part_if_exists(p)
+        return of_index(p, f"DROP INDEX {exists}", "")
+    if p.accept("PARTITION"):
+        return f"DROP PARTITION {part_if_exists(p)}{_partition_names(p)}"
+    if p.accept("STATS_EXTENDED"):
+        return p.dialect.part(Part.TIDB_SPEC, f"DROP STATS_EXTENDED {if_exists(p)}{p.name()}")
+    if p.at("MASKING", "POLICY"):
+        return _masking_policy(p, "DROP")
+    if p.accept_any(("CHECK", "CONSTRAINT")):
+        return f"{p.dialect.part(Part.DROP_CHECK, 'DROP CHECK')} {p.name()}"
+    p.accept("COLUMN")
+    text = f"DROP COLUMN {part_if_exists(p)}{p.column_name()}"
+    p.accept_any(("RESTRICT", "CASCADE"))
+    return text
+
+
+def _alter_modify(p: Parser) -> str:
+    p.expect("MODIFY")
+    if p.at("MASKING", "POLICY"):
+        return _masking_policy(p, "MODIFY")
+    p.accept("COLUMN")
+    return f"MODIFY COLUMN {part_if_exists(p)}{column_definition(p)}{_column_position(p)}"
+
+
+def of_index(p: Parser, head: str, tail: str) -> str:
+    """Parse the name of an index that the statement changes. Returns the specification, nothing if the database lacks the index."""
+    name = p.identifier()
+    text = f"{head}{quote_name(name)}{tail}"
+    return text if p.dialect.index(name) else p.dialect.part(Part.MISSING_INDEX, text)
+
+
+def _masking_policy(p: Parser, verb: str) -> str:
+    """Parse what follows the verb: a policy by which TiDB shows values to users."""
+    p.expect("MASKING", "POLICY")
+    text = f"{verb} MASKING POLICY {p.name()}"
+    if verb == "ADD":
+        p.expect("ON")
+        text += f" ON {p.in_parentheses(p.column_name)}{policy_definition(p)}"
+    elif verb == "MODIFY" and p.accept("SET", "EXPRESSION"):
+        p.expect("=")
+        text += f" SET EXPRESSION = {p.expression()}"
+    elif verb == "MODIFY":
+        p.expect("SET")
+        text += f" SET {_policy_restriction(p)}"
+    return p.dialect.part(Part.TIDB_SPEC, text)
+
+
+def policy_definition(p: Parser) -> str:
+    p.expect("AS")
+    text = f" AS {p.expression()}"
+    if p.at("RESTRICT"):
+        restriction = _policy_restriction(p)
+        text += "" if restriction.endswith(" NONE") else f" {restriction}"
+    state = p.accept_any(("ENABLE", "DISABLE"))
+    return f"{text} {state}" if state else text
+
+
+def _policy_restriction(p: Parser) -> str:
+    p.expect("RESTRICT", "ON")
+    if p.accept("NONE"):
+        return "RESTRICT ON NONE"
+    written: set[str] = set()
+
+    def operation() -> str:
+        written.add(p.identifier().upper())
         return ""
 
-    def all_or_names(self) -> str:
-        return "ALL" if self.accept("ALL") else self.partition_names()
+    p.in_parentheses(operation)
+    if not written <= set(_RESTRICTED):
+        raise p.fail("one of " + ", ".join(_RESTRICTED))
+    return f"RESTRICT ON ({', '.join(word for word in _RESTRICTED if word in written)})"
 
-    def partition_names(self) -> str:
-        return self.list_of(self.name, ",")
 
-    def option_spec(self) -> AlterSpec:
-        written = self.table_options(commas=False)
-        if not written:
-            raise self.fail("a specification of ALTER TABLE")
-        options = with_ttl_off(written)
-        if not options or all(option.kind == "PLACEMENT POLICY" for option in written):
-            return AlterSpec("", printed=False)
-        if self.dialect.exact and not any(option.text for option in options):
-            return AlterSpec("", printed=False)
-        if [option.kind for option in options] == ["CHARACTER SET", "COLLATE"]:
-            return AlterSpec(f"CHARACTER SET {options[0].value.upper()} COLLATE {options[1].value.upper()}")
-        if all(option.kind == "PLACEMENT POLICY" for option in options):
-            return AlterSpec("")
-        return AlterSpec(" ".join(option.text for option in options if option.text or not self.dialect.exact))
+def _alter_change(p: Parser) -> str:
+    p.expect("CHANGE")
+    p.accept("COLUMN")
+    return f"CHANGE COLUMN {part_if_exists(p)}{p.column_name()} {column_definition(p)}{_column_position(p)}"
 
-    def alter_convert(self) -> str:
-        self.expect("CONVERT", "TO")
-        if not self.accept_charset_keyword():
-            raise self.fail("CHARACTER SET")
-        charset = "DEFAULT" if self.accept("DEFAULT") else self.charset_text(self.charset_name())
-        text = f"CONVERT TO CHARACTER SET {charset}"
-        return f"{text} COLLATE {self.collation_name().upper()}" if self.accept("COLLATE") else text
 
-    def attributes(self) -> str:
-        word = self.next().upper
-        self.equals()
-        return f"{word}={'DEFAULT' if self.accept('DEFAULT') else self.text()}"
-
-    def alter_add(self) -> str:
-        self.expect("ADD")
-        if self.accept("PARTITION"):
-            return self.add_partition()
-        if self.accept("STATS_EXTENDED"):
-            text = f"ADD STATS_EXTENDED {self.if_not_exists()}{self.name()}"
-            kind = self.expect_any(("CARDINALITY", "DEPENDENCY", "CORRELATION"))
-            return self.dialect.part(Part.TIDB_SPEC, f"{text} {kind}{self.in_parentheses(self.column_name)}")
-        if self.at("MASKING", "POLICY"):
-            return self.masking_policy("ADD")
-        if self.at_constraint():
-            constraint = self.constraint()
-            return f"ADD {constraint}" if constraint else ""
-        self.accept("COLUMN")
-        head = f"ADD COLUMN {self.part_if_not_exists()}"
-        if self.at("("):
-            columns, constraints = self.table_elements()
-            return f"{head}({', '.join(columns + constraints)})"
-        return f"{head}{self.column()}{self.column_position()}"
-
-    def column_position(self) -> str:
-        if self.accept("FIRST"):
-            return " FIRST"
-        return f" AFTER {self.column_name()}" if self.accept("AFTER") else ""
-
-    def add_partition(self) -> str:
-        exists = f" {self.part_if_not_exists()}".rstrip()
-        text = f"ADD PARTITION{exists}{self.no_write_to_binlog()}"
-        if self.accept("PARTITIONS"):
-            number = self.unsigned()
-            return f"{text} PARTITIONS {number}" if number else text
-        return text + (self.partition_definitions(", ")[0] if self.at("(") else "")
-
-    def alter_drop(self) -> str:
-        self.expect("DROP")
-        if self.accept("PRIMARY", "KEY"):
-            return "DROP PRIMARY KEY"
-        if self.accept("FOREIGN", "KEY"):
-            return f"DROP FOREIGN KEY {self.name()}"
-        if self.accept_any(("KEY", "INDEX")):
-            exists = self.part_if_exists()
-            return self.of_index(f"DROP INDEX {exists}", "")
-        if self.accept("PARTITION"):
-            return f"DROP PARTITION {self.part_if_exists()}{self.partition_names()}"
-        if self.accept("STATS_EXTENDED"):
-            return self.dialect.part(Part.TIDB_SPEC, f"DROP STATS_EXTENDED {self.if_exists()}{self.name()}")
-        if self.at("MASKING", "POLICY"):
-            return self.masking_policy("DROP")
-        if self.accept_any(("CHECK", "CONSTRAINT")):
-            return f"{self.dialect.part(Part.DROP_CHECK, 'DROP CHECK')} {self.name()}"
-        self.accept("COLUMN")
-        text = f"DROP COLUMN {self.part_if_exists()}{self.column_name()}"
-        self.accept_any(("RESTRICT", "CASCADE"))
+def _alter_alter(p: Parser) -> str:
+    p.expect("ALTER")
+    if p.accept("INDEX"):
+        start = p.index
+        p.next()
+        shown = visibility(p)
+        end, p.index = p.index, start
+        text = of_index(p, "ALTER INDEX ", f" {shown}")
+        p.index = end
         return text
+    if p.accept_any(("CHECK", "CONSTRAINT")):
+        name = p.name()
+        negation = " NOT" if p.accept("NOT") else ""
+        p.expect("ENFORCED")
+        return p.dialect.part(Part.ALTER_CHECK, f"ALTER CHECK {name}{negation} ENFORCED")
+    p.accept("COLUMN")
+    text = f"ALTER COLUMN {p.column_name()}"
+    if p.accept("DROP", "DEFAULT"):
+        return f"{text} DROP DEFAULT"
+    p.expect("SET", "DEFAULT")
+    return f"{text} SET DEFAULT {_new_default(p)}"
 
-    def alter_modify(self) -> str:
-        self.expect("MODIFY")
-        if self.at("MASKING", "POLICY"):
-            return self.masking_policy("MODIFY")
-        self.accept("COLUMN")
-        return f"MODIFY COLUMN {self.part_if_exists()}{self.column()}{self.column_position()}"
 
-    def of_index(self, head: str, tail: str) -> str:
-        """Parse the name of an index that the statement changes. Returns the specification, nothing if the database lacks the index."""
-        name = self.identifier()
-        text = f"{head}{quote_name(name)}{tail}"
-        return text if self.dialect.index(name) else self.dialect.part(Part.MISSING_INDEX, text)
+def _new_default(p: Parser) -> str:
+    """Parse a default. TiDB prints parentheses around everything but a plain literal."""
+    if sign := p.accept_any(("+", "-")):
+        return f"({sign}{p.number()})"
+    if not p.accept("("):
+        return p.literal()
+    value = parse_expression(p)
+    p.expect(")")
+    return value.text if value.shape in (Shape.VALUE, Shape.INTEGER) else f"({value.text})"
 
-    def masking_policy(self, verb: str) -> str:
-        """Parse what follows the verb: a policy by which TiDB shows values to users."""
-        self.expect("MASKING", "POLICY")
-        text = f"{verb} MASKING POLICY {self.name()}"
-        if verb == "ADD":
-            self.expect("ON")
-            text += f" ON {self.in_parentheses(self.column_name)}{self.policy_definition()}"
-        elif verb == "MODIFY" and self.accept("SET", "EXPRESSION"):
-            self.expect("=")
-            text += f" SET EXPRESSION = {self.expression()}"
-        elif verb == "MODIFY":
-            self.expect("SET")
-            text += f" SET {self.policy_restriction()}"
-        return self.dialect.part(Part.TIDB_SPEC, text)
 
-    def policy_definition(self) -> str:
-        self.expect("AS")
-        text = f" AS {self.expression()}"
-        if self.at("RESTRICT"):
-            restriction = self.policy_restriction()
-            text += "" if restriction.endswith(" NONE") else f" {restriction}"
-        state = self.accept_any(("ENABLE", "DISABLE"))
-        return f"{text} {state}" if state else text
+def _alter_rename(p: Parser) -> str:
+    p.expect("RENAME")
+    if p.accept("COLUMN"):
+        old = p.name()
+        p.expect("TO")
+        return f"RENAME COLUMN {old} TO {p.name()}"
+    if p.accept_any(("KEY", "INDEX")):
+        text = of_index(p, "RENAME INDEX ", "")
+        p.expect("TO")
+        new = p.name()
+        return f"{text} TO {new}" if text else ""
+    p.accept_any(("TO", "AS", "="))
+    return f"RENAME AS {p.table_name()}"
 
-    def policy_restriction(self) -> str:
-        self.expect("RESTRICT", "ON")
-        if self.accept("NONE"):
-            return "RESTRICT ON NONE"
-        written: set[str] = set()
 
-        def operation() -> str:
-            written.add(self.identifier().upper())
-            return ""
+def _alter_order(p: Parser) -> str:
+    p.expect("ORDER", "BY")
 
-        self.in_parentheses(operation)
-        if not written <= set(_RESTRICTED):
-            raise self.fail("one of " + ", ".join(_RESTRICTED))
-        return f"RESTRICT ON ({', '.join(word for word in _RESTRICTED if word in written)})"
+    def item() -> str:
+        column = p.column_name()
+        if p.accept("DESC"):
+            return f"{column} DESC"
+        p.accept("ASC")
+        return column
 
-    def alter_change(self) -> str:
-        self.expect("CHANGE")
-        self.accept("COLUMN")
-        return f"CHANGE COLUMN {self.part_if_exists()}{self.column_name()} {self.column()}{self.column_position()}"
+    return f"ORDER BY {p.list_of(item, ',')}"
 
-    def alter_alter(self) -> str:
-        self.expect("ALTER")
-        if self.accept("INDEX"):
-            start = self.index
-            self.next()
-            visibility = self.visibility()
-            end, self.index = self.index, start
-            text = self.of_index("ALTER INDEX ", f" {visibility}")
-            self.index = end
-            return text
-        if self.accept_any(("CHECK", "CONSTRAINT")):
-            name = self.name()
-            negation = " NOT" if self.accept("NOT") else ""
-            self.expect("ENFORCED")
-            return self.dialect.part(Part.ALTER_CHECK, f"ALTER CHECK {name}{negation} ENFORCED")
-        self.accept("COLUMN")
-        text = f"ALTER COLUMN {self.column_name()}"
-        if self.accept("DROP", "DEFAULT"):
-            return f"{text} DROP DEFAULT"
-        self.expect("SET", "DEFAULT")
-        return f"{text} SET DEFAULT {self.new_default()}"
 
-    def new_default(self) -> str:
-        """Parse a default. TiDB prints parentheses around everything but a plain literal."""
-        if sign := self.accept_any(("+", "-")):
-            return f"({sign}{self.number()})"
-        if not self.accept("("):
-            return self.literal()
-        value = self.parse_expression()
-        self.expect(")")
-        return value.text if value.shape in (Shape.VALUE, Shape.INTEGER) else f"({value.text})"
+def _alter_exchange(p: Parser) -> str:
+    p.expect("EXCHANGE", "PARTITION")
+    name = p.name()
+    p.expect("WITH", "TABLE")
+    text = f"EXCHANGE PARTITION {name} WITH TABLE {p.table_name()}"
+    if p.accept("WITHOUT", "VALIDATION"):
+        return text + after_blank(p, Part.WITHOUT_VALIDATION)
+    p.accept("WITH", "VALIDATION")
+    return text
 
-    def alter_rename(self) -> str:
-        self.expect("RENAME")
-        if self.accept("COLUMN"):
-            old = self.name()
-            self.expect("TO")
-            return f"RENAME COLUMN {old} TO {self.name()}"
-        if self.accept_any(("KEY", "INDEX")):
-            text = self.of_index("RENAME INDEX ", "")
-            self.expect("TO")
-            new = self.name()
-            return f"{text} TO {new}" if text else ""
-        self.accept_any(("TO", "AS", "="))
-        return f"RENAME AS {self.table_name()}"
 
-    def alter_order(self) -> str:
-        self.expect("ORDER", "BY")
+def _alter_one_partition(p: Parser) -> AlterSpec:
+    p.expect("PARTITION")
+    name = p.name()
+    if p.at("ATTRIBUTES"):
+        _attributes(p)
+        return AlterSpec("", printed=False)
+    options = []
+    while (option := accept_partition_option(p)) is not None:
+        options.append(option.text)
+    if not any(options):
+        return AlterSpec("", printed=False, only_placement=True)
+    return AlterSpec(special("placement", f"PARTITION {name} {' '.join(options)}"))
 
-        def item() -> str:
-            column = self.column_name()
-            if self.accept("DESC"):
-                return f"{column} DESC"
-            self.accept("ASC")
-            return column
 
-        return f"ORDER BY {self.list_of(item, ',')}"
+def _alter_remove(p: Parser) -> str:
+    p.expect("REMOVE")
+    if p.accept("TTL"):
+        return special("ttl", "REMOVE TTL")
+    p.expect("PARTITIONING")
+    return "REMOVE PARTITIONING"
 
-    def alter_exchange(self) -> str:
-        self.expect("EXCHANGE", "PARTITION")
-        name = self.name()
-        self.expect("WITH", "TABLE")
-        text = f"EXCHANGE PARTITION {name} WITH TABLE {self.table_name()}"
-        if self.accept("WITHOUT", "VALIDATION"):
-            return text + self.after_blank(Part.WITHOUT_VALIDATION)
-        self.accept("WITH", "VALIDATION")
+
+def _alter_reorganize(p: Parser) -> str:
+    p.expect("REORGANIZE", "PARTITION")
+    text = f"REORGANIZE PARTITION{_no_write_to_binlog(p)}"
+    if not p.at_identifier():
         return text
-
-    def alter_one_partition(self) -> AlterSpec:
-        self.expect("PARTITION")
-        name = self.name()
-        if self.at("ATTRIBUTES"):
-            self.attributes()
-            return AlterSpec("", printed=False)
-        options = []
-        while (option := self.accept_partition_option()) is not None:
-            options.append(option.text)
-        if not any(options):
-            return AlterSpec("", printed=False, only_placement=True)
-        return AlterSpec(special("placement", f"PARTITION {name} {' '.join(options)}"))
-
-    def alter_remove(self) -> str:
-        self.expect("REMOVE")
-        if self.accept("TTL"):
-            return special("ttl", "REMOVE TTL")
-        self.expect("PARTITIONING")
-        return "REMOVE PARTITIONING"
-
-    def alter_reorganize(self) -> str:
-        self.expect("REORGANIZE", "PARTITION")
-        text = f"REORGANIZE PARTITION{self.no_write_to_binlog()}"
-        if not self.at_identifier():
-            return text
-        text += f" {self.partition_names()}"
-        self.expect("INTO")
-        return f"{text} INTO{self.partition_definitions(', ')[0]}"
+    text += f" {_partition_names(p)}"
+    p.expect("INTO")
+    return f"{text} INTO{partition_definitions(p, ', ')[0]}"

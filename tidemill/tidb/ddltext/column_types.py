@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tidemill.tidb.ddltext.dialects import Part
-from tidemill.tidb.ddltext.queries.select import Queries
+from tidemill.tidb.ddltext.queries.functions import charset_with_binary, field_length
+from tidemill.tidb.ddltext.queries.parser import Parser
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
 
@@ -41,184 +42,203 @@ def special(feature: str, text: str) -> str:
     return f"/*T!{f'[{feature}]' if feature else ''} {text} */"
 
 
-class ColumnTypes(Queries):
-    """Types as TiDB spells them: synonyms become one name, display widths stay."""
+# Small options
 
-    # Small options
 
-    def if_exists(self) -> str:
-        return "IF EXISTS " if self.accept("IF", "EXISTS") else ""
+def if_exists(p: Parser) -> str:
+    return "IF EXISTS " if p.accept("IF", "EXISTS") else ""
 
-    def if_not_exists(self) -> str:
-        return "IF NOT EXISTS " if self.accept("IF", "NOT", "EXISTS") else ""
 
-    def part_if_exists(self) -> str:
-        """Parse IF EXISTS of a column, an index or a partition."""
-        return self.dialect.part(Part.IF_EXISTS, "IF EXISTS ") if self.accept("IF", "EXISTS") else ""
+def if_not_exists(p: Parser) -> str:
+    return "IF NOT EXISTS " if p.accept("IF", "NOT", "EXISTS") else ""
 
-    def part_if_not_exists(self) -> str:
-        """Parse IF NOT EXISTS of a column, an index, a key or a partition."""
-        return self.dialect.part(Part.IF_EXISTS, "IF NOT EXISTS ") if self.accept("IF", "NOT", "EXISTS") else ""
 
-    def equals(self) -> None:
-        self.accept("=")
+def part_if_exists(p: Parser) -> str:
+    """Parse IF EXISTS of a column, an index or a partition."""
+    return p.dialect.part(Part.IF_EXISTS, "IF EXISTS ") if p.accept("IF", "EXISTS") else ""
 
-    # Types
 
-    def column_type(self) -> str:
-        word = self.token.upper
-        if word in _INTEGERS:
-            self.next()
-            return _INTEGERS[word] + self.optional_length() + self.number_flags()
-        if self.accept_any(("BOOL", "BOOLEAN")):
-            return "TINYINT(1)" + self.number_flags()
-        if self.accept_any(_FIXED_POINT):
-            length, scale = self.length_and_scale()
-            return "DECIMAL" + self.size(length, scale) + self.number_flags()
-        if word in _FLOATING_POINT:
-            return self.floating_point()
-        if self.accept("BIT"):
-            return f"BIT({1 if (length := self.field_length()) is None else length})"
-        if self.accept("DATE"):
-            return "DATE"
-        if name := self.accept_any(("DATETIME", "TIMESTAMP", "TIME")):
-            return name + self.optional_length()
-        if self.accept_any(("YEAR", "SQL_TSI_YEAR")):
-            return self.year()
-        if self.accept("JSON"):
-            return "JSON"
-        if self.accept("VECTOR"):
-            if self.accept("<"):
-                self.expect("FLOAT", ">")
-            return self.dialect.part(Part.VECTOR_TYPE, "VECTOR" + self.optional_length())
-        return self.text_type()
+def part_if_not_exists(p: Parser) -> str:
+    """Parse IF NOT EXISTS of a column, an index, a key or a partition."""
+    return p.dialect.part(Part.IF_EXISTS, "IF NOT EXISTS ") if p.accept("IF", "NOT", "EXISTS") else ""
 
-    def optional_length(self) -> str:
-        return self.size(self.field_length(), None)
 
-    def size(self, length: int | None, scale: int | None) -> str:
-        if length is None:
-            return ""
-        return f"({length})" if scale is None else f"({length},{scale})"
+def equals(p: Parser) -> None:
+    p.accept("=")
 
-    def length_and_scale(self) -> tuple[int | None, int | None]:
-        if not self.accept("("):
-            return None, None
-        length = self.unsigned()
-        scale = self.unsigned() if self.accept(",") else None
-        self.expect(")")
-        return length, scale
 
-    def number_flags(self) -> str:
-        unsigned = zerofill = False
-        while word := self.accept_any(("UNSIGNED", "SIGNED", "ZEROFILL")):
-            unsigned |= word != "SIGNED"
-            zerofill |= word == "ZEROFILL"
-        return (" UNSIGNED" if unsigned else "") + (" ZEROFILL" if zerofill else "")
+# Types
 
-    def floating_point(self) -> str:
-        word = self.next().upper
-        name = _FLOATING_POINT[word]
-        if word == "REAL" and SqlMode.REAL_AS_FLOAT in self.mode:
-            name = "FLOAT"
-        if word == "DOUBLE":
-            self.accept("PRECISION")
-        length, scale = self.length_and_scale()
-        if name == "DOUBLE" and length is not None and scale is None:
-            raise self.fail("DOUBLE with both length and scale")
-        if name == "FLOAT" and scale is None and length is not None and length <= _MAX_DOUBLE_PRECISION:
-            # FLOAT(p) only chooses the type.
-            name = "DOUBLE" if length > _MAX_FLOAT_PRECISION else "FLOAT"
-            length = None
-        return name + self.size(length, scale) + self.number_flags()
 
-    def year(self) -> str:
-        length = self.field_length()
-        self.number_flags()
-        if length not in (None, 4):
-            raise self.fail("YEAR(4)")
-        return "YEAR" + self.size(length, None)
+def column_type(p: Parser) -> str:
+    word = p.token.upper
+    if word in _INTEGERS:
+        p.next()
+        return _INTEGERS[word] + _optional_length(p) + _number_flags(p)
+    if p.accept_any(("BOOL", "BOOLEAN")):
+        return "TINYINT(1)" + _number_flags(p)
+    if p.accept_any(_FIXED_POINT):
+        length, scale = _length_and_scale(p)
+        return "DECIMAL" + _size(p, length, scale) + _number_flags(p)
+    if word in _FLOATING_POINT:
+        return _floating_point(p)
+    if p.accept("BIT"):
+        return f"BIT({1 if (length := field_length(p)) is None else length})"
+    if p.accept("DATE"):
+        return "DATE"
+    if name := p.accept_any(("DATETIME", "TIMESTAMP", "TIME")):
+        return name + _optional_length(p)
+    if p.accept_any(("YEAR", "SQL_TSI_YEAR")):
+        return _year(p)
+    if p.accept("JSON"):
+        return "JSON"
+    if p.accept("VECTOR"):
+        if p.accept("<"):
+            p.expect("FLOAT", ">")
+        return p.dialect.part(Part.VECTOR_TYPE, "VECTOR" + _optional_length(p))
+    return _text_type(p)
 
-    def text_type(self) -> str:
-        word = self.token.upper
-        if self.accept("BINARY"):
-            return "BINARY" + self.optional_length()
-        if self.accept("VARBINARY"):
-            return "VARBINARY" + self.required_length()
-        if word in _BLOBS:
-            self.next()
-            return word + (self.optional_length() if word == "BLOB" else "")
-        if word in _TEXTS:
-            self.next()
-            length = self.optional_length() if word == "TEXT" else ""
-            return self.with_charset(word, length, extended=True)
-        if self.accept("LONG"):
-            if self.accept("VARBINARY"):
-                return "MEDIUMBLOB"
-            self.accept_varchar()
-            return self.with_charset("MEDIUMTEXT", "", extended=True)
-        if self.accept_any(("ENUM", "SET")):
-            return self.enumeration(word)
-        if self.accept_varchar() or self.accept_national_varchar():
-            return self.with_charset("VARCHAR", self.required_length(), extended=False)
-        if self.accept_any(("CHAR", "CHARACTER", "NCHAR")) or (self.accept("NATIONAL") and self.expect_any(("CHAR", "CHARACTER"))):
-            return self.with_charset("CHAR", self.optional_length(), extended=False)
-        raise self.fail("a column type")
 
-    def accept_varchar(self) -> bool:
-        return self.accept("CHARACTER", "VARYING") or self.accept("CHAR", "VARYING") or bool(self.accept_any(("VARCHAR", "VARCHARACTER")))
+def _optional_length(p: Parser) -> str:
+    return _size(p, field_length(p), None)
 
-    def accept_national_varchar(self) -> bool:
-        forms = (
-            ("NVARCHAR",),
-            ("NATIONAL", "VARCHAR"),
-            ("NATIONAL", "VARCHARACTER"),
-            ("NATIONAL", "CHARACTER", "VARYING"),
-            ("NATIONAL", "CHAR", "VARYING"),
-            ("NCHAR", "VARCHAR"),
-            ("NCHAR", "VARCHARACTER"),
-            ("NCHAR", "VARYING"),
-        )
-        return any(self.accept(*form) for form in forms)
 
-    def required_length(self) -> str:
-        if not self.at("("):
-            raise self.fail("a length")
-        return self.optional_length()
+def _size(p: Parser, length: int | None, scale: int | None) -> str:
+    if length is None:
+        return ""
+    return f"({length})" if scale is None else f"({length},{scale})"
 
-    def with_charset(self, name: str, length: str, extended: bool) -> str:
-        """Parse the rest of a text type. The character set "binary" turns it into the binary type."""
-        charset, binary = self.type_charset(extended)
-        if charset == "binary":
-            return name.replace("TEXT", "BLOB").replace("CHAR", "BINARY") + length
-        return name + length + (" BINARY" if binary else "") + (f" CHARACTER SET {self.charset_text(charset)}" if charset else "")
 
-    def charset_text(self, charset: str) -> str:
-        """Return the name of a character set as columns and tables print it."""
-        return self.dialect.part(Part.CHARSET, charset.upper())
+def _length_and_scale(p: Parser) -> tuple[int | None, int | None]:
+    if not p.accept("("):
+        return None, None
+    length = p.unsigned()
+    scale = p.unsigned() if p.accept(",") else None
+    p.expect(")")
+    return length, scale
 
-    def type_charset(self, extended: bool) -> tuple[str, bool]:
-        if extended and (word := self.accept_any(("ASCII", "BYTE", "UNICODE"))):
-            if word == "UNICODE":
-                raise self.fail("a known character set")
-            return ("latin1" if word == "ASCII" else "binary"), False
-        return self.charset_with_binary()
 
-    def enumeration(self, name: str) -> str:
-        """Parse the rest of ENUM or SET. Trailing blanks of elements and the character set are left out."""
-        elements = self.in_parentheses(self.element, ",")
-        charset, binary = self.type_charset(extended=True)
-        return f"{name}{elements}{' BINARY' if binary and charset != 'binary' else ''}"
+def _number_flags(p: Parser) -> str:
+    unsigned = zerofill = False
+    while word := p.accept_any(("UNSIGNED", "SIGNED", "ZEROFILL")):
+        unsigned |= word != "SIGNED"
+        zerofill |= word == "ZEROFILL"
+    return (" UNSIGNED" if unsigned else "") + (" ZEROFILL" if zerofill else "")
 
-    def element(self) -> str:
-        token = self.expect_kind(Kind.STRING, Kind.HEX, Kind.BIT)
-        if token.kind is Kind.STRING:
-            text = token.text
-        else:
-            bits = len(token.text) if token.kind is Kind.BIT else 4 * len(token.text)
-            value = int(token.text or "0", 2 if token.kind is Kind.BIT else 16)
-            try:
-                text = value.to_bytes(-(-bits // 8), "big").decode()
-            except UnicodeDecodeError:
-                raise self.fail("an element in UTF-8") from None
-        return self.quoted(text.rstrip(" "))
+
+def _floating_point(p: Parser) -> str:
+    word = p.next().upper
+    name = _FLOATING_POINT[word]
+    if word == "REAL" and SqlMode.REAL_AS_FLOAT in p.mode:
+        name = "FLOAT"
+    if word == "DOUBLE":
+        p.accept("PRECISION")
+    length, scale = _length_and_scale(p)
+    if name == "DOUBLE" and length is not None and scale is None:
+        raise p.fail("DOUBLE with both length and scale")
+    if name == "FLOAT" and scale is None and length is not None and length <= _MAX_DOUBLE_PRECISION:
+        # FLOAT(p) only chooses the type.
+        name = "DOUBLE" if length > _MAX_FLOAT_PRECISION else "FLOAT"
+        length = None
+    return name + _size(p, length, scale) + _number_flags(p)
+
+
+def _year(p: Parser) -> str:
+    length = field_length(p)
+    _number_flags(p)
+    if length not in (None, 4):
+        raise p.fail("YEAR(4)")
+    return "YEAR" + _size(p, length, None)
+
+
+def _text_type(p: Parser) -> str:
+    word = p.token.upper
+    if p.accept("BINARY"):
+        return "BINARY" + _optional_length(p)
+    if p.accept("VARBINARY"):
+        return "VARBINARY" + _required_length(p)
+    if word in _BLOBS:
+        p.next()
+        return word + (_optional_length(p) if word == "BLOB" else "")
+    if word in _TEXTS:
+        p.next()
+        length = _optional_length(p) if word == "TEXT" else ""
+        return _with_charset(p, word, length, extended=True)
+    if p.accept("LONG"):
+        if p.accept("VARBINARY"):
+            return "MEDIUMBLOB"
+        _accept_varchar(p)
+        return _with_charset(p, "MEDIUMTEXT", "", extended=True)
+    if p.accept_any(("ENUM", "SET")):
+        return _enumeration(p, word)
+    if _accept_varchar(p) or _accept_national_varchar(p):
+        return _with_charset(p, "VARCHAR", _required_length(p), extended=False)
+    if p.accept_any(("CHAR", "CHARACTER", "NCHAR")) or (p.accept("NATIONAL") and p.expect_any(("CHAR", "CHARACTER"))):
+        return _with_charset(p, "CHAR", _optional_length(p), extended=False)
+    raise p.fail("a column type")
+
+
+def _accept_varchar(p: Parser) -> bool:
+    return p.accept("CHARACTER", "VARYING") or p.accept("CHAR", "VARYING") or bool(p.accept_any(("VARCHAR", "VARCHARACTER")))
+
+
+def _accept_national_varchar(p: Parser) -> bool:
+    forms = (
+        ("NVARCHAR",),
+        ("NATIONAL", "VARCHAR"),
+        ("NATIONAL", "VARCHARACTER"),
+        ("NATIONAL", "CHARACTER", "VARYING"),
+        ("NATIONAL", "CHAR", "VARYING"),
+        ("NCHAR", "VARCHAR"),
+        ("NCHAR", "VARCHARACTER"),
+        ("NCHAR", "VARYING"),
+    )
+    return any(p.accept(*form) for form in forms)
+
+
+def _required_length(p: Parser) -> str:
+    if not p.at("("):
+        raise p.fail("a length")
+    return _optional_length(p)
+
+
+def _with_charset(p: Parser, name: str, length: str, extended: bool) -> str:
+    """Parse the rest of a text type. The character set "binary" turns it into the binary type."""
+    charset, binary = _type_charset(p, extended)
+    if charset == "binary":
+        return name.replace("TEXT", "BLOB").replace("CHAR", "BINARY") + length
+    return name + length + (" BINARY" if binary else "") + (f" CHARACTER SET {charset_text(p, charset)}" if charset else "")
+
+
+def charset_text(p: Parser, charset: str) -> str:
+    """Return the name of a character set as columns and tables print it."""
+    return p.dialect.part(Part.CHARSET, charset.upper())
+
+
+def _type_charset(p: Parser, extended: bool) -> tuple[str, bool]:
+    if extended and (word := p.accept_any(("ASCII", "BYTE", "UNICODE"))):
+        if word == "UNICODE":
+            raise p.fail("a known character set")
+        return ("latin1" if word == "ASCII" else "binary"), False
+    return charset_with_binary(p)
+
+
+def _enumeration(p: Parser, name: str) -> str:
+    """Parse the rest of ENUM or SET. Trailing blanks of elements and the character set are left out."""
+    elements = p.in_parentheses(lambda: _element(p), ",")
+    charset, binary = _type_charset(p, extended=True)
+    return f"{name}{elements}{' BINARY' if binary and charset != 'binary' else ''}"
+
+
+def _element(p: Parser) -> str:
+    token = p.expect_kind(Kind.STRING, Kind.HEX, Kind.BIT)
+    if token.kind is Kind.STRING:
+        text = token.text
+    else:
+        bits = len(token.text) if token.kind is Kind.BIT else 4 * len(token.text)
+        value = int(token.text or "0", 2 if token.kind is Kind.BIT else 16)
+        try:
+            text = value.to_bytes(-(-bits // 8), "big").decode()
+        except UnicodeDecodeError:
+            raise p.fail("an element in UTF-8") from None
+    return p.quoted(text.rstrip(" "))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tidemill.tidb.ddltext.dialects import TICDC, Dialect, Part
 from tidemill.tidb.ddltext.names import Name, Names
@@ -72,13 +72,13 @@ class Cursor:
         if self.steps > STEPS + STEPS_A_TOKEN * len(self.tokens):
             raise DdlTooComplex(f"more than {self.steps - 1} steps to read {len(self.tokens)} words", self.token.position)
 
-    def once(self, what: Hashable, parse: Callable[[], T]) -> T:
+    def once(self, what: Hashable, parse: Callable[[Self], T]) -> T:
         """Return the result of `parse` at this position, and remember it under `what`. Attempts around it may fail and start again: without
         the memory the work would double with each level of nesting."""
         key = what, self.index, len(self.common_tables)
         if key not in self._read:
             try:
-                self._read[key] = parse(), self.index
+                self._read[key] = parse(self), self.index
             except DdlSyntaxError as error:
                 self._read[key] = error, self.index
                 raise

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.tidb.ddltext.column_types import special
-from tidemill.tidb.ddltext.columns import Columns
+from tidemill.tidb.ddltext.column_types import charset_text, equals, special
+from tidemill.tidb.ddltext.constraints import engine_attribute
 from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.queries.literals import print_float
+from tidemill.tidb.ddltext.queries.parser import Parser
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind
 
@@ -51,203 +52,216 @@ def with_ttl_off(options: list[TableOption]) -> list[TableOption]:
     return result
 
 
-class Options(Columns):
-    """Options in the order of the text. Placement is not sent, and TTL is switched off for consumers."""
+def printed_option(p: Parser, option: TableOption) -> TableOption:
+    """Return an option as the dialect has it. Exact texts are without the remarks that TiDB prints behind some."""
+    part = _PARTS.get(option.kind)
+    text = option.text if part is None else p.dialect.part(part, option.text)
+    return TableOption(option.kind, text.strip() if p.dialect.exact else text, option.value)
 
-    def printed_option(self, option: TableOption) -> TableOption:
-        """Return an option as the dialect has it. Exact texts are without the remarks that TiDB prints behind some."""
-        part = _PARTS.get(option.kind)
-        text = option.text if part is None else self.dialect.part(part, option.text)
-        return TableOption(option.kind, text.strip() if self.dialect.exact else text, option.value)
 
-    # Tables and partitions
+# Tables and partitions
 
-    def table_options(self, commas: bool) -> list[TableOption]:
-        """Parse all options that follow. With `commas`, as in CREATE TABLE, commas may separate them."""
-        options: list[TableOption] = []
-        while True:
-            start = self.index
-            if commas and options:
-                self.accept(",")
-            option = self.accept_table_option()
-            if option is None:
-                self.index = start
-                return options
-            options.append(self.printed_option(option))
 
-    def accept_table_option(self) -> TableOption | None:
-        start = self.index
-        defaulted = self.accept("DEFAULT")
-        if self.accept_charset_keyword():
-            self.equals()
-            charset = self.charset_name()
-            return TableOption("CHARACTER SET", f"DEFAULT CHARACTER SET = {self.charset_text(charset)}", value=self.charset_text(charset))
-        if self.accept("COLLATE"):
-            self.equals()
-            collate = self.collation_name()
-            return TableOption("COLLATE", f"DEFAULT COLLATE = {collate.upper()}", value=collate)
-        if defaulted:
-            self.index = start
-            return None
-        return self.accept_partition_option() or self.accept_other_table_option()
+def table_options(p: Parser, commas: bool) -> list[TableOption]:
+    """Parse all options that follow. With `commas`, as in CREATE TABLE, commas may separate them."""
+    options: list[TableOption] = []
+    while True:
+        start = p.index
+        if commas and options:
+            p.accept(",")
+        option = _accept_table_option(p)
+        if option is None:
+            p.index = start
+            return options
+        options.append(printed_option(p, option))
 
-    def accept_partition_option(self) -> TableOption | None:
-        """Parse an option that tables, partitions and subpartitions can have."""
-        word = self.token.upper
-        if self.accept("COMMENT"):
-            return self.option(word, self.text)
-        if self.accept("ENGINE") or self.accept("STORAGE", "ENGINE"):
-            return self.option("ENGINE", lambda: self.string_name() or "''")
-        if self.accept("INSERT_METHOD"):
-            return self.option(word, lambda: self.string_name().upper())
-        if self.accept("DATA", "DIRECTORY") or self.accept("INDEX", "DIRECTORY"):
-            return self.option(f"{word} DIRECTORY", self.text)
-        if self.accept_any(("MAX_ROWS", "MIN_ROWS", "NODEGROUP")):
-            return self.option(word, lambda: str(self.unsigned()))
-        if self.accept("TABLESPACE"):
-            return self.option(word, self.name)
-        if self.accept("PLACEMENT", "POLICY"):
-            self.placement_policy()
-            return TableOption("PLACEMENT POLICY", "")
+
+def _accept_table_option(p: Parser) -> TableOption | None:
+    start = p.index
+    defaulted = p.accept("DEFAULT")
+    if p.accept_charset_keyword():
+        equals(p)
+        charset = p.charset_name()
+        return TableOption("CHARACTER SET", f"DEFAULT CHARACTER SET = {charset_text(p, charset)}", value=charset_text(p, charset))
+    if p.accept("COLLATE"):
+        equals(p)
+        collate = p.collation_name()
+        return TableOption("COLLATE", f"DEFAULT COLLATE = {collate.upper()}", value=collate)
+    if defaulted:
+        p.index = start
         return None
+    return accept_partition_option(p) or _accept_other_table_option(p)
 
-    def placement_policy(self) -> None:
-        """Parse a placement policy. It is not sent."""
-        if self.accept("SET", "DEFAULT"):
-            return
-        self.equals()
-        if not self.accept("DEFAULT"):
-            self.string_name()
 
-    def option(self, name: str, value: Callable[[], str]) -> TableOption:
-        self.equals()
-        return TableOption(name, f"{name} = {value()}")
+def accept_partition_option(p: Parser) -> TableOption | None:
+    """Parse an option that tables, partitions and subpartitions can have."""
+    word = p.token.upper
+    if p.accept("COMMENT"):
+        return _option(p, word, p.text)
+    if p.accept("ENGINE") or p.accept("STORAGE", "ENGINE"):
+        return _option(p, "ENGINE", lambda: p.string_name() or "''")
+    if p.accept("INSERT_METHOD"):
+        return _option(p, word, lambda: p.string_name().upper())
+    if p.accept("DATA", "DIRECTORY") or p.accept("INDEX", "DIRECTORY"):
+        return _option(p, f"{word} DIRECTORY", p.text)
+    if p.accept_any(("MAX_ROWS", "MIN_ROWS", "NODEGROUP")):
+        return _option(p, word, lambda: str(p.unsigned()))
+    if p.accept("TABLESPACE"):
+        return _option(p, word, p.name)
+    if p.accept("PLACEMENT", "POLICY"):
+        _placement_policy(p)
+        return TableOption("PLACEMENT POLICY", "")
+    return None
 
-    def accept_other_table_option(self) -> TableOption | None:
-        word = self.token.upper
-        if word == "FORCE" and self.peek().upper in ("AUTO_INCREMENT", "AUTO_RANDOM_BASE"):
-            self.next()
-            option = self.accept_other_table_option()
-            assert option is not None
-            return TableOption(option.kind, f"{special('force_inc', 'FORCE')} {option.text}")
-        if self.accept_any(_NUMERIC_OPTIONS):
-            return self.option(word, lambda: str(self.unsigned()))
-        if self.accept_any(("CONNECTION", "PASSWORD", "COMPRESSION", "STATS_COL_CHOICE", "STATS_COL_LIST")):
-            return self.option(word, self.text)
-        if self.accept_any(("STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES")):
-            option = self.option(word, lambda: "DEFAULT" if self.accept("DEFAULT") else str(self.unsigned()))
-            if word == "STATS_AUTO_RECALC" and option.text.split()[-1] not in ("0", "1", "DEFAULT"):
-                raise self.fail("0, 1 or DEFAULT")
-            return option
-        if self.accept_any(("AUTOEXTEND_SIZE", "IETF_QUOTES")):
-            return self.option(word, lambda: self.number() if self.token.kind is Kind.INT else self.string_name())
-        if self.at("SECONDARY_ENGINE_ATTRIBUTE"):
-            return TableOption(word, self.engine_attribute())
-        if self.accept_any(("STATS_PERSISTENT", "PACK_KEYS")):
-            return self.ignored_option(word)
-        if word == "STORAGE" and self.peek().upper in ("MEMORY", "DISK"):
-            self.next()
-            return TableOption(word, f"STORAGE {self.next().upper}")
-        if self.accept("ROW_FORMAT"):
-            return self.option(word, lambda: self.expect_any(_ROW_FORMATS))
-        if self.accept("SECONDARY_ENGINE"):
-            return self.option(word, lambda: "NULL" if self.accept("NULL") else self.quoted(self.string_name()))
-        if self.accept("UNION"):
-            return self.option(word, self.union_tables)
-        if self.accept("ENCRYPTION"):
-            return self.option(word, self.encryption)
-        if self.accept("STATS_SAMPLE_RATE"):
-            return self.option(word, self.sample_rate)
-        return self.accept_tidb_table_option()
 
-    def accept_tidb_table_option(self) -> TableOption | None:
-        word = self.token.upper
-        features = {"AUTO_ID_CACHE": "auto_id_cache", "AUTO_RANDOM_BASE": "auto_rand_base"}
-        features |= {"SHARD_ROW_ID_BITS": "", "PRE_SPLIT_REGIONS": ""}
-        if self.accept_any(features):
-            self.equals()
-            return TableOption(word, special(features[word], f"{word} = {self.unsigned()}"))
-        if self.accept("TTL"):
-            self.equals()
-            column = self.name()
-            self.expect("+", "INTERVAL")
-            amount = self.literal()
-            return TableOption(word, special("ttl", f"TTL = {column} + INTERVAL {amount} {self.time_unit()}"))
-        if self.accept("TTL_ENABLE"):
-            self.equals()
-            if self.raw_string().lower() not in ("on", "off"):
-                raise self.fail("'ON' or 'OFF'")
-            return TableOption(word, "")
-        if self.accept("TTL_JOB_INTERVAL"):
-            self.equals()
-            return TableOption(word, special("ttl", f"TTL_JOB_INTERVAL = {self.text()}"))
-        if self.accept("AFFINITY"):
-            self.equals()
-            return TableOption(word, special("affinity", f"AFFINITY = {self.quoted(self.string_name())}"))
-        return None
+def _placement_policy(p: Parser) -> None:
+    """Parse a placement policy. It is not sent."""
+    if p.accept("SET", "DEFAULT"):
+        return
+    equals(p)
+    if not p.accept("DEFAULT"):
+        p.string_name()
 
-    def ignored_option(self, name: str) -> TableOption:
-        self.equals()
-        if not self.accept("DEFAULT"):
-            self.unsigned()
-        remark = {"STATS_PERSISTENT": "TableOptionStatsPersistent", "PACK_KEYS": "TableOptionPackKeys"}[name]
-        return TableOption(name, f"{name} = DEFAULT" + ("" if self.dialect.exact else f" /* {remark} is not supported */ "))
 
-    def encryption(self) -> str:
-        value = self.raw_string()
-        if value not in ("Y", "y", "N", "n"):
-            raise self.fail("'Y' or 'N'")
-        return self.quoted(value)
+def _option(p: Parser, name: str, value: Callable[[], str]) -> TableOption:
+    equals(p)
+    return TableOption(name, f"{name} = {value()}")
 
-    def union_tables(self) -> str:
-        self.expect("(")
-        tables = "" if self.at(")") else self.list_of(self.table_name, ",")
-        self.expect(")")
-        return f"({tables})"
 
-    def sample_rate(self) -> str:
-        token = self.token
-        text = self.number()
-        if token.kind is not Kind.FLOAT:
-            return text
-        mantissa, _, exponent = print_float(token.text).partition("e")
-        return f"{float(token.text)!r}".removesuffix(".0") if -5 < int(exponent) < 16 else f"{mantissa}e{exponent}"
+def _accept_other_table_option(p: Parser) -> TableOption | None:
+    word = p.token.upper
+    if word == "FORCE" and p.peek().upper in ("AUTO_INCREMENT", "AUTO_RANDOM_BASE"):
+        p.next()
+        option = _accept_other_table_option(p)
+        assert option is not None
+        return TableOption(option.kind, f"{special('force_inc', 'FORCE')} {option.text}")
+    if p.accept_any(_NUMERIC_OPTIONS):
+        return _option(p, word, lambda: str(p.unsigned()))
+    if p.accept_any(("CONNECTION", "PASSWORD", "COMPRESSION", "STATS_COL_CHOICE", "STATS_COL_LIST")):
+        return _option(p, word, p.text)
+    if p.accept_any(("STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES")):
+        option = _option(p, word, lambda: "DEFAULT" if p.accept("DEFAULT") else str(p.unsigned()))
+        if word == "STATS_AUTO_RECALC" and option.text.split()[-1] not in ("0", "1", "DEFAULT"):
+            raise p.fail("0, 1 or DEFAULT")
+        return option
+    if p.accept_any(("AUTOEXTEND_SIZE", "IETF_QUOTES")):
+        return _option(p, word, lambda: p.number() if p.token.kind is Kind.INT else p.string_name())
+    if p.at("SECONDARY_ENGINE_ATTRIBUTE"):
+        return TableOption(word, engine_attribute(p))
+    if p.accept_any(("STATS_PERSISTENT", "PACK_KEYS")):
+        return _ignored_option(p, word)
+    if word == "STORAGE" and p.peek().upper in ("MEMORY", "DISK"):
+        p.next()
+        return TableOption(word, f"STORAGE {p.next().upper}")
+    if p.accept("ROW_FORMAT"):
+        return _option(p, word, lambda: p.expect_any(_ROW_FORMATS))
+    if p.accept("SECONDARY_ENGINE"):
+        return _option(p, word, lambda: "NULL" if p.accept("NULL") else p.quoted(p.string_name()))
+    if p.accept("UNION"):
+        return _option(p, word, lambda: _union_tables(p))
+    if p.accept("ENCRYPTION"):
+        return _option(p, word, lambda: _encryption(p))
+    if p.accept("STATS_SAMPLE_RATE"):
+        return _option(p, word, lambda: _sample_rate(p))
+    return _accept_tidb_table_option(p)
 
-    # Databases
 
-    def database_options(self) -> list[str]:
-        options = []
-        while True:
-            start = self.index
-            defaulted = self.accept("DEFAULT")
-            if self.accept_charset_keyword():
-                self.equals()
-                charset = self.charset_name()
-                options.append(f"CHARACTER SET = {self.charset_text(charset) if self.dialect.exact else charset}")
-            elif self.accept("COLLATE"):
-                self.equals()
-                options.append(f"COLLATE = {self.collation_name()}")
-            elif self.accept("ENCRYPTION"):
-                self.equals()
-                options.append(self.dialect.part(Part.MYSQL_OPTION, f"ENCRYPTION = {self.encryption()}"))
-            elif self.accept("PLACEMENT", "POLICY"):
-                self.placement_policy()
-                options.append("")
-            elif not defaulted and self.accept("SET", "TIFLASH", "REPLICA"):
-                options.append(self.dialect.part(Part.TIFLASH_REPLICA, f"SET TIFLASH REPLICA {self.tiflash_replica()}"))
-            else:
-                self.index = start
-                return options
+def _accept_tidb_table_option(p: Parser) -> TableOption | None:
+    word = p.token.upper
+    features = {"AUTO_ID_CACHE": "auto_id_cache", "AUTO_RANDOM_BASE": "auto_rand_base"}
+    features |= {"SHARD_ROW_ID_BITS": "", "PRE_SPLIT_REGIONS": ""}
+    if p.accept_any(features):
+        equals(p)
+        return TableOption(word, special(features[word], f"{word} = {p.unsigned()}"))
+    if p.accept("TTL"):
+        equals(p)
+        column = p.name()
+        p.expect("+", "INTERVAL")
+        amount = p.literal()
+        return TableOption(word, special("ttl", f"TTL = {column} + INTERVAL {amount} {p.time_unit()}"))
+    if p.accept("TTL_ENABLE"):
+        equals(p)
+        if p.raw_string().lower() not in ("on", "off"):
+            raise p.fail("'ON' or 'OFF'")
+        return TableOption(word, "")
+    if p.accept("TTL_JOB_INTERVAL"):
+        equals(p)
+        return TableOption(word, special("ttl", f"TTL_JOB_INTERVAL = {p.text()}"))
+    if p.accept("AFFINITY"):
+        equals(p)
+        return TableOption(word, special("affinity", f"AFFINITY = {p.quoted(p.string_name())}"))
+    return None
 
-    def tiflash_replica(self) -> str:
-        text = str(self.unsigned())
-        if self.accept("LOCATION", "LABELS"):
-            text += f" LOCATION LABELS {self.list_of(self.text)}"
+
+def _ignored_option(p: Parser, name: str) -> TableOption:
+    equals(p)
+    if not p.accept("DEFAULT"):
+        p.unsigned()
+    remark = {"STATS_PERSISTENT": "TableOptionStatsPersistent", "PACK_KEYS": "TableOptionPackKeys"}[name]
+    return TableOption(name, f"{name} = DEFAULT" + ("" if p.dialect.exact else f" /* {remark} is not supported */ "))
+
+
+def _encryption(p: Parser) -> str:
+    value = p.raw_string()
+    if value not in ("Y", "y", "N", "n"):
+        raise p.fail("'Y' or 'N'")
+    return p.quoted(value)
+
+
+def _union_tables(p: Parser) -> str:
+    p.expect("(")
+    tables = "" if p.at(")") else p.list_of(p.table_name, ",")
+    p.expect(")")
+    return f"({tables})"
+
+
+def _sample_rate(p: Parser) -> str:
+    token = p.token
+    text = p.number()
+    if token.kind is not Kind.FLOAT:
         return text
+    mantissa, _, exponent = print_float(token.text).partition("e")
+    return f"{float(token.text)!r}".removesuffix(".0") if -5 < int(exponent) < 16 else f"{mantissa}e{exponent}"
 
-    def word_of(self, choices: tuple[str, ...]) -> str:
-        word = self.token.upper or self.token.text.upper()
-        if word not in choices:
-            raise self.fail("one of " + ", ".join(choices))
-        self.next()
-        return word
+
+# Databases
+
+
+def database_options(p: Parser) -> list[str]:
+    options = []
+    while True:
+        start = p.index
+        defaulted = p.accept("DEFAULT")
+        if p.accept_charset_keyword():
+            equals(p)
+            charset = p.charset_name()
+            options.append(f"CHARACTER SET = {charset_text(p, charset) if p.dialect.exact else charset}")
+        elif p.accept("COLLATE"):
+            equals(p)
+            options.append(f"COLLATE = {p.collation_name()}")
+        elif p.accept("ENCRYPTION"):
+            equals(p)
+            options.append(p.dialect.part(Part.MYSQL_OPTION, f"ENCRYPTION = {_encryption(p)}"))
+        elif p.accept("PLACEMENT", "POLICY"):
+            _placement_policy(p)
+            options.append("")
+        elif not defaulted and p.accept("SET", "TIFLASH", "REPLICA"):
+            options.append(p.dialect.part(Part.TIFLASH_REPLICA, f"SET TIFLASH REPLICA {tiflash_replica(p)}"))
+        else:
+            p.index = start
+            return options
+
+
+def tiflash_replica(p: Parser) -> str:
+    text = str(p.unsigned())
+    if p.accept("LOCATION", "LABELS"):
+        text += f" LOCATION LABELS {p.list_of(p.text)}"
+    return text
+
+
+def word_of(p: Parser, choices: tuple[str, ...]) -> str:
+    word = p.token.upper or p.token.text.upper()
+    if word not in choices:
+        raise p.fail("one of " + ", ".join(choices))
+    p.next()
+    return word

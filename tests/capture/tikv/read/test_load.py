@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tidemill.capture.initial_load import loading_of
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.region_calls import RegionCalls
 from tidemill.capture.tikv.model import Peer, Region
-from tidemill.capture.tikv.read.resolving import ResolvingScan
+from tidemill.capture.tikv.read.resolving import resolving_scan
 from tidemill.capture.tikv.read.snapshot import Snapshot
 from tidemill.capture.tikv.read.tables import RowScan, tasks_at_once
 from tidemill.changelog.storage.open import open_storage
@@ -33,8 +34,8 @@ def test_no_more_tasks_than_allowed_can_run_at_once(parts: int, parallelism: int
     assert tasks_at_once(parts, parallelism, most) == tasks
 
 
-@pytest.mark.parametrize("scan", [RowScan, ResolvingScan])
-def test_reads_of_tables_make_way_and_those_of_the_schema_do_not(scan: type[Snapshot]) -> None:
+@pytest.mark.parametrize("scan", [RowScan, resolving_scan])
+def test_reads_of_tables_make_way_and_those_of_the_schema_do_not(scan: Callable[..., Snapshot]) -> None:
     given: Any = None
     request, _ = scan(given, 5)._request(REGION, b"a", b"b", 10)
     assert (request.context.priority, request.context.not_fill_cache) == (kvrpcpb.Low, True)

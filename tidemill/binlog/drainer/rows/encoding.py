@@ -11,8 +11,7 @@ from tidemill.binlog.drainer.rows.batching import Pieces
 from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.rows.views import UsedTables, described
 from tidemill.kernels.flow.arrange import arrange, split
-from tidemill.kernels.flow.changes import ColumnChange
-from tidemill.kernels.routing.identity import unique_slots
+from tidemill.kernels.routing.identity import ColumnChange, unique_slots
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RowArray
 from tidemill.kernels.sql import SqlRowEncoder, SqlRows

@@ -7,22 +7,14 @@ from __future__ import annotations
 
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.locks import LockResolver
-from tidemill.capture.tikv.model import Region
-from tidemill.capture.tikv.read.snapshot import KeyLocked
 from tidemill.capture.tikv.read.tables import LOCK_WAIT_S, RowScan
-from tidemill.kernels.load import Pairs
 
 
-class ResolvingScan(RowScan):
-    """A RowScan that resolves locks. `retry_s`: how long one page may take with that."""
+def resolving_scan(pd: PdClient, ts: int, retry_s: float = LOCK_WAIT_S) -> RowScan:
+    """Return a RowScan that resolves locks. `retry_s`: how long one page may take with that."""
+    locks = LockResolver(pd, grace_s=0.0)
 
-    def __init__(self, pd: PdClient, ts: int, retry_s: float = LOCK_WAIT_S) -> None:
-        super().__init__(pd, ts, retry_s)
-        self._locks = LockResolver(pd, grace_s=0.0)
+    async def resolve(key: bytes, end: bytes) -> None:
+        await locks.resolve(key, end, ts, await pd.tso())
 
-    async def _columns(self, region: Region, start: bytes, end: bytes, page: int) -> tuple[Pairs, bytes | None]:
-        try:
-            return await super()._columns(region, start, end, page)
-        except KeyLocked as locked:
-            await self._locks.resolve(locked.key, end, self.ts, await self.pd.tso())
-            raise  # and it is read again
+    return RowScan(pd, ts, retry_s, resolve)

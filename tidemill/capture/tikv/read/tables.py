@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.read.pages import PageSize
-from tidemill.capture.tikv.read.snapshot import Snapshot
+from tidemill.capture.tikv.read.snapshot import KeyLocked, Snapshot
 from tidemill.capture.tikv.regions.ranges import merged
 from tidemill.changelog.initial_load import Part, Plan, PlannedTable, Range
 from tidemill.events import RAW_CHANGE, Op
@@ -84,19 +85,35 @@ def tasks_at_once(parts: int, parallelism: int, most: int) -> int:
 
 
 class RowScan(Snapshot):
-    """Reads pages of pairs as columns."""
+    """Reads pages of pairs as columns. `resolve` is awaited with the key of a lock and the end of the scan, and the page is read again."""
 
     yields = True
 
+    def __init__(
+        self, pd: PdClient, ts: int, retry_s: float = LOCK_WAIT_S, resolve: Callable[[bytes, bytes], Awaitable[object]] | None = None
+    ) -> None:
+        super().__init__(pd, ts, retry_s)
+        self._resolve = resolve
+
     async def pages(self, start: bytes, end: bytes, page: int = PAGE) -> AsyncIterator[Pairs]:
         """Yield the pairs of the raw range [start, end) in key order. Raises as `scan`."""
+        read = self._columns if self._resolve is None else partial(self._resolved_columns, self._resolve)
         at: bytes | None = start
         size = PageSize(page)
         while at is not None and at < end:
-            pairs, at = await self._page(at, end, size, self._columns)
+            pairs, at = await self._page(at, end, size, read)
             size.came(len(pairs.data))
             if len(pairs):
                 yield pairs
+
+    async def _resolved_columns(
+        self, resolve: Callable[[bytes, bytes], Awaitable[object]], region: Region, start: bytes, end: bytes, page: int
+    ) -> tuple[Pairs, bytes | None]:
+        try:
+            return await self._columns(region, start, end, page)
+        except KeyLocked as locked:
+            await resolve(locked.key, end)
+            raise  # and it is read again
 
     async def _columns(self, region: Region, start: bytes, end: bytes, page: int) -> tuple[Pairs, bytes | None]:
         request, behind = self._request(region, start, end, page)

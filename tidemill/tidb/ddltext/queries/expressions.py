@@ -7,41 +7,11 @@ only need their spelling. The structure matters where an operator becomes a func
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
-
-from tidemill.tidb.ddltext.queries.functions import Functions
+from tidemill.tidb.ddltext.queries.functions import accept_special_form, argument_list, match_against
 from tidemill.tidb.ddltext.queries.literals import quote_name, quote_text, whole_number
+from tidemill.tidb.ddltext.queries.parser import Expression, Parser, Shape
 from tidemill.tidb.sql.keywords import RESERVED, UNRESERVED, WINDOW_FUNCTIONS, words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
-
-
-class Shape(enum.Enum):
-    """What the surrounding grammar needs to know of an expression."""
-
-    OTHER = 0
-    VALUE = 1  # a literal
-    INTEGER = 2  # a literal that ORDER BY and GROUP BY take as a position
-    EXISTS = 3  # [NOT] EXISTS (…), which a preceding NOT inverts
-    ROW = 4
-    DEFAULT = 5  # the word DEFAULT alone
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """An expression as it is printed, and its shape."""
-
-    text: str
-    shape: Shape = Shape.OTHER
-    items: tuple[str, ...] = ()  # of a ROW
-
-    def negated(self) -> Expression:
-        """Return the expression with NOT in front."""
-        if self.shape is Shape.EXISTS:
-            inverse = self.text[4:] if self.text.startswith("NOT ") else f"NOT {self.text}"
-            return Expression(inverse, Shape.EXISTS)
-        return Expression(f"NOT {self.text}")
-
 
 _LOGICAL = ({"OR": "OR", "||": "OR"}, {"XOR": "XOR"}, {"AND": "AND", "&&": "AND"})
 
@@ -70,250 +40,251 @@ _PLAIN_QUALIFIED_FUNCTIONS = (RESERVED | UNRESERVED) - WINDOW_FUNCTIONS
 _UNPRINTABLE_CALLS = words("date_add date_sub adddate subdate extract position trim convert weight_string")
 
 
-class Expressions(Functions):
-    """Operators and operands. The `parse_` methods return an Expression with its shape, the others return its text."""
+# Operators, loosest first
 
-    # What queries add
 
-    def accept_subquery(self, collapse: bool = True) -> str:
-        """Parse a query in parentheses, printed with them; "" when the next thing is something else."""
-        raise NotImplementedError
+def parse_expression(p: Parser, level: int = 0) -> Expression:
+    if level == len(_LOGICAL):
+        return _parse_not(p)
+    left = parse_expression(p, level + 1)
+    while p.at_any(_LOGICAL[level]) and not (p.at("||") and SqlMode.PIPES_AS_CONCAT in p.mode):
+        operator = _LOGICAL[level][p.next().upper]
+        left = Expression(f"{left.text} {operator} {parse_expression(p, level + 1).text}")
+    return left
 
-    # Operators, loosest first
 
-    def expression(self) -> str:
-        return self.parse_expression().text
+def _parse_not(p: Parser) -> Expression:
+    if p.at("NOT") and SqlMode.HIGH_NOT_PRECEDENCE not in p.mode:
+        p.next()
+        return _parse_not(p).negated()
+    if p.token.kind is Kind.USER_VARIABLE and p.peek().upper == ":=":
+        return Expression(f"{_user_variable(p)}:={_assigned_value(p)}")
+    if p.at("MATCH"):
+        return Expression(match_against(p))
+    return _parse_comparison(p)
 
-    def parse_expression(self, level: int = 0) -> Expression:
-        if level == len(_LOGICAL):
-            return self.parse_not()
-        left = self.parse_expression(level + 1)
-        while self.at_any(_LOGICAL[level]) and not (self.at("||") and SqlMode.PIPES_AS_CONCAT in self.mode):
-            operator = _LOGICAL[level][self.next().upper]
-            left = Expression(f"{left.text} {operator} {self.parse_expression(level + 1).text}")
-        return left
 
-    def parse_not(self) -> Expression:
-        if self.at("NOT") and SqlMode.HIGH_NOT_PRECEDENCE not in self.mode:
-            self.next()
-            return self.parse_not().negated()
-        if self.token.kind is Kind.USER_VARIABLE and self.peek().upper == ":=":
-            return Expression(f"{self.user_variable()}:={self.assigned_value()}")
-        if self.at("MATCH"):
-            return Expression(self.match_against())
-        return self.parse_comparison()
+def _user_variable(p: Parser) -> str:
+    return "@" + quote_name(p.expect_kind(Kind.USER_VARIABLE).text)
 
-    def user_variable(self) -> str:
-        return "@" + quote_name(self.expect_kind(Kind.USER_VARIABLE).text)
 
-    def assigned_value(self) -> str:
-        self.expect(":=")
-        return self.expression()
+def _assigned_value(p: Parser) -> str:
+    p.expect(":=")
+    return p.expression()
 
-    def parse_comparison(self) -> Expression:
-        left = self.parse_predicate()
-        while True:
-            if self.accept("IS"):
-                negation = "NOT " if self.accept("NOT") else ""
-                word = self.expect_any(("NULL", "UNKNOWN", "TRUE", "FALSE"))
-                left = Expression(f"{left.text} IS {negation}{'NULL' if word == 'UNKNOWN' else word}")
-                if word != "NULL":
-                    return left
-            elif self.at_any(_COMPARISONS):
-                operator = _COMPARISONS[self.next().upper]
-                left = Expression(f"{left.text}{operator}{self.comparison_operand()}")
-            else:
+
+def _parse_comparison(p: Parser) -> Expression:
+    left = _parse_predicate(p)
+    while True:
+        if p.accept("IS"):
+            negation = "NOT " if p.accept("NOT") else ""
+            word = p.expect_any(("NULL", "UNKNOWN", "TRUE", "FALSE"))
+            left = Expression(f"{left.text} IS {negation}{'NULL' if word == 'UNKNOWN' else word}")
+            if word != "NULL":
                 return left
+        elif p.at_any(_COMPARISONS):
+            operator = _COMPARISONS[p.next().upper]
+            left = Expression(f"{left.text}{operator}{_comparison_operand(p)}")
+        else:
+            return left
 
-    def comparison_operand(self) -> str:
-        if self.at_any(("ANY", "SOME", "ALL")) and self.peek().upper == "(":
-            quantifier = "ALL" if self.next().upper == "ALL" else "ANY"
-            query = self.accept_subquery()
-            if not query:
-                raise self.fail("a subquery")
-            return f"{quantifier} {query}"
-        if self.token.kind is Kind.USER_VARIABLE and self.peek().upper == ":=":
-            variable = self.user_variable()
-            self.expect(":=")
-            return f"{variable}:={self.parse_predicate().text}"
-        return self.parse_predicate().text
 
-    def parse_predicate(self) -> Expression:
-        left = self.parse_bits()
-        negation = ""
-        if self.at("NOT") and self.peek().upper in ("IN", "BETWEEN", "LIKE", "ILIKE", "REGEXP", "RLIKE"):
-            self.next()
-            negation = "NOT "
-        if self.accept("IN"):
-            return Expression(f"{left.text} {negation}IN {self.in_list()}")
-        if self.accept("BETWEEN"):
-            low = self.parse_bits().text
-            self.expect("AND")
-            return Expression(f"{left.text} {negation}BETWEEN {low} AND {self.parse_predicate().text}")
-        if operator := self.accept_any(("LIKE", "ILIKE")):
-            return Expression(f"{left.text} {negation}{operator} {self.simple()}{self.like_escape()}")
-        if self.accept_any(("REGEXP", "RLIKE")):
-            return Expression(f"{left.text} {negation}REGEXP {self.simple()}")
-        if self.accept("MEMBER", "OF"):
-            self.expect("(")
-            array = self.simple()
-            self.expect(")")
-            return Expression(f"{left.text} MEMBER OF ({array})")
-        return left
+def _comparison_operand(p: Parser) -> str:
+    if p.at_any(("ANY", "SOME", "ALL")) and p.peek().upper == "(":
+        quantifier = "ALL" if p.next().upper == "ALL" else "ANY"
+        query = p.accept_subquery()
+        if not query:
+            raise p.fail("a subquery")
+        return f"{quantifier} {query}"
+    if p.token.kind is Kind.USER_VARIABLE and p.peek().upper == ":=":
+        variable = _user_variable(p)
+        p.expect(":=")
+        return f"{variable}:={_parse_predicate(p).text}"
+    return _parse_predicate(p).text
 
-    def in_list(self) -> str:
-        if query := self.accept_subquery(collapse=False):
-            return query
-        return self.in_parentheses(self.expression, ",")
 
-    def like_escape(self) -> str:
-        if not self.accept("ESCAPE"):
-            return ""
-        escape = self.raw_string()
-        if len(escape.encode()) > 1:
-            raise self.fail("an escape of one byte")
-        return "" if escape in ("", "\\") else f" ESCAPE {quote_text(escape)}"
+def _parse_predicate(p: Parser) -> Expression:
+    left = parse_bits(p)
+    negation = ""
+    if p.at("NOT") and p.peek().upper in ("IN", "BETWEEN", "LIKE", "ILIKE", "REGEXP", "RLIKE"):
+        p.next()
+        negation = "NOT "
+    if p.accept("IN"):
+        return Expression(f"{left.text} {negation}IN {_in_list(p)}")
+    if p.accept("BETWEEN"):
+        low = parse_bits(p).text
+        p.expect("AND")
+        return Expression(f"{left.text} {negation}BETWEEN {low} AND {_parse_predicate(p).text}")
+    if operator := p.accept_any(("LIKE", "ILIKE")):
+        return Expression(f"{left.text} {negation}{operator} {p.simple()}{_like_escape(p)}")
+    if p.accept_any(("REGEXP", "RLIKE")):
+        return Expression(f"{left.text} {negation}REGEXP {p.simple()}")
+    if p.accept("MEMBER", "OF"):
+        p.expect("(")
+        array = p.simple()
+        p.expect(")")
+        return Expression(f"{left.text} MEMBER OF ({array})")
+    return left
 
-    def bits(self) -> str:
-        """Parse an expression of the arithmetic level, as partition definitions take it."""
-        return self.parse_bits().text
 
-    def parse_bits(self, level: int = 1) -> Expression:
-        left = self.parse_interval_sum() if self.at("INTERVAL") else self.parse_simple()
-        while self.token.upper in _ARITHMETIC and _ARITHMETIC[self.token.upper][0] >= level:
-            strength, operator = _ARITHMETIC[self.next().upper]
-            if strength == _SUM_LEVEL and self.at("INTERVAL") and (amount := self.try_parse(self.interval)):
-                left = Expression(f"DATE_{'ADD' if operator == '+' else 'SUB'}({left.text}, {amount})")
-            else:
-                left = Expression(f"{left.text}{operator}{self.parse_bits(strength + 1).text}")
-        return left
+def _in_list(p: Parser) -> str:
+    if query := p.accept_subquery(collapse=False):
+        return query
+    return p.in_parentheses(p.expression, ",")
 
-    def interval(self) -> str:
-        return self.once("interval", self.read_interval)
 
-    def read_interval(self) -> str:
-        self.expect("INTERVAL")
-        amount = self.expression()
-        return f"INTERVAL {amount} {self.time_unit()}"
+def _like_escape(p: Parser) -> str:
+    if not p.accept("ESCAPE"):
+        return ""
+    escape = p.raw_string()
+    if len(escape.encode()) > 1:
+        raise p.fail("an escape of one byte")
+    return "" if escape in ("", "\\") else f" ESCAPE {quote_text(escape)}"
 
-    def parse_interval_sum(self) -> Expression:
-        """Parse INTERVAL 1 DAY + a, or the function INTERVAL()."""
 
-        def interval_plus() -> str:
-            amount = self.interval()
-            self.expect("+")
-            return f"DATE_ADD({self.parse_bits(_SUM_LEVEL + 1).text}, {amount})"
+def parse_bits(p: Parser, level: int = 1) -> Expression:
+    left = _parse_interval_sum(p) if p.at("INTERVAL") else parse_simple(p)
+    while p.token.upper in _ARITHMETIC and _ARITHMETIC[p.token.upper][0] >= level:
+        strength, operator = _ARITHMETIC[p.next().upper]
+        if strength == _SUM_LEVEL and p.at("INTERVAL") and (amount := p.try_parse(p.interval)):
+            left = Expression(f"DATE_{'ADD' if operator == '+' else 'SUB'}({left.text}, {amount})")
+        else:
+            left = Expression(f"{left.text}{operator}{parse_bits(p, strength + 1).text}")
+    return left
 
-        text = self.try_parse(interval_plus)
-        return Expression(text) if text else self.parse_simple()
 
-    # Operands
+def read_interval(p: Parser) -> str:
+    p.expect("INTERVAL")
+    amount = p.expression()
+    return f"INTERVAL {amount} {p.time_unit()}"
 
-    def simple(self) -> str:
-        return self.parse_simple().text
 
-    def parse_simple(self) -> Expression:
-        left = self.parse_unary()
-        while self.at("||") and SqlMode.PIPES_AS_CONCAT in self.mode:
-            self.next()
-            left = Expression(f"CONCAT({left.text}, {self.parse_unary().text})")
-        return left
+def _parse_interval_sum(p: Parser) -> Expression:
+    """Parse INTERVAL 1 DAY + a, or the function INTERVAL()."""
 
-    def parse_unary(self) -> Expression:
-        if sign := self.accept_any(("!", "~", "-", "+")):
-            return Expression(sign + self.parse_unary().text)
-        if self.at("NOT") and SqlMode.HIGH_NOT_PRECEDENCE in self.mode:
-            self.next()
-            return Expression("!" + self.parse_unary().text)
-        if self.accept("BINARY"):
-            return Expression(f"BINARY {self.parse_unary().text}")
-        operand = self.parse_operand()
-        while self.accept("COLLATE"):
-            operand = Expression(f"{operand.text} COLLATE {self.collation_name()}")
-        return operand
+    def interval_plus() -> str:
+        amount = p.interval()
+        p.expect("+")
+        return f"DATE_ADD({parse_bits(p, _SUM_LEVEL + 1).text}, {amount})"
 
-    def parse_operand(self) -> Expression:
-        return self.once("operand", self.read_operand)
+    text = p.try_parse(interval_plus)
+    return Expression(text) if text else parse_simple(p)
 
-    def read_operand(self) -> Expression:
-        token = self.token
-        if self.at("("):
-            return self.parse_parenthesised()
-        if self.accept("ROW"):
-            return self.row(self.parenthesised_list())
-        if self.accept("EXISTS"):
-            query = self.accept_subquery()
-            if not query:
-                raise self.fail("a subquery")
-            return Expression(f"EXISTS {query}", Shape.EXISTS)
-        if token.kind is Kind.WORD and (special := self.accept_special_form()):
-            return Expression(special)
-        if text := self.accept_literal():
-            if token.kind is Kind.INT and whole_number(token.text) < 2**63:
-                return Expression(text, Shape.INTEGER)
-            return Expression(text, Shape.VALUE)
-        if token.kind is Kind.USER_VARIABLE:
-            return Expression(self.user_variable())
-        if token.kind is Kind.SYSTEM_VARIABLE:
-            return Expression(self.system_variable())
-        if self.accept("?"):
-            return Expression("?")
-        if self.accept("{"):
-            return Expression(self.odbc_literal())
-        return Expression(self.column_or_call())
 
-    def parse_parenthesised(self) -> Expression:
-        if query := self.accept_subquery(collapse=False):
-            return Expression(query)
-        values = self.parenthesised_list()
-        return Expression(f"({values[0].text})") if len(values) == 1 else self.row(values)
+# Operands
 
-    def parenthesised_list(self) -> list[Expression]:
-        self.expect("(")
-        values = [self.parse_expression()]
-        while self.accept(","):
-            values.append(self.parse_expression())
-        self.expect(")")
-        return values
 
-    def row(self, values: list[Expression]) -> Expression:
-        if len(values) < 2:
-            raise self.fail("a row of two values or more")
-        items = tuple(value.text for value in values)
-        return Expression(f"ROW({','.join(items)})", Shape.ROW, items)
+def parse_simple(p: Parser) -> Expression:
+    left = _parse_unary(p)
+    while p.at("||") and SqlMode.PIPES_AS_CONCAT in p.mode:
+        p.next()
+        left = Expression(f"CONCAT({left.text}, {_parse_unary(p).text})")
+    return left
 
-    def system_variable(self) -> str:
-        scope, dot, name = self.next().text.lower().partition(".")
-        if not dot or scope not in ("global", "session", "local"):
-            return "@@" + quote_name(scope + dot + name)
-        return f"@@{'GLOBAL' if scope == 'global' else 'SESSION'}.{quote_name(name)}"
 
-    def odbc_literal(self) -> str:
-        kind = {"d": "DATE ", "t": "TIME ", "ts": "TIMESTAMP "}.get(self.identifier(), "")
-        text = self.plain_string() if kind and self.token.kind is Kind.STRING else self.expression()
-        self.expect("}")
-        return kind + text
+def _parse_unary(p: Parser) -> Expression:
+    if sign := p.accept_any(("!", "~", "-", "+")):
+        return Expression(sign + _parse_unary(p).text)
+    if p.at("NOT") and SqlMode.HIGH_NOT_PRECEDENCE in p.mode:
+        p.next()
+        return Expression("!" + _parse_unary(p).text)
+    if p.accept("BINARY"):
+        return Expression(f"BINARY {_parse_unary(p).text}")
+    operand = _parse_operand(p)
+    while p.accept("COLLATE"):
+        operand = Expression(f"{operand.text} COLLATE {p.collation_name()}")
+    return operand
 
-    def column_or_call(self) -> str:
-        generic = self.token.kind is Kind.NAME
-        start = self.token
-        if generic and self.peek().upper == "(":
-            name = self.identifier()
-            if name.lower() in _UNPRINTABLE_CALLS:
-                raise self.fail("a function that can be printed")
-            return name.upper() + self.arguments()
-        if self.peek().upper == "." and self.peek(3).upper == "(" and self.at_identifier():
-            schema = self.name()
-            self.expect(".")
-            function = self.identifier()
-            # TiDB looks for keywords in upper case only here.
-            printed = function if function in _PLAIN_QUALIFIED_FUNCTIONS else quote_name(function)
-            return f"{schema}.{printed}{self.arguments()}"
-        column = self.column_name()
-        if arrow := self.accept_any(("->", "->>")):
-            path = f"_{self.value_charset.upper()}{self.plain_string()}"
-            extract = f"JSON_EXTRACT({column}, {path})"
-            return f"JSON_UNQUOTE({extract})" if arrow == "->>" else extract
-        if start.kind is Kind.WORD and start.reserved:
-            raise self.fail("an expression")
-        return column
+
+def _parse_operand(p: Parser) -> Expression:
+    return p.once("operand", _read_operand)
+
+
+def _read_operand(p: Parser) -> Expression:
+    token = p.token
+    if p.at("("):
+        return _parse_parenthesised(p)
+    if p.accept("ROW"):
+        return _row(p, _parenthesised_list(p))
+    if p.accept("EXISTS"):
+        query = p.accept_subquery()
+        if not query:
+            raise p.fail("a subquery")
+        return Expression(f"EXISTS {query}", Shape.EXISTS)
+    if token.kind is Kind.WORD and (special := accept_special_form(p)):
+        return Expression(special)
+    if text := p.accept_literal():
+        if token.kind is Kind.INT and whole_number(token.text) < 2**63:
+            return Expression(text, Shape.INTEGER)
+        return Expression(text, Shape.VALUE)
+    if token.kind is Kind.USER_VARIABLE:
+        return Expression(_user_variable(p))
+    if token.kind is Kind.SYSTEM_VARIABLE:
+        return Expression(_system_variable(p))
+    if p.accept("?"):
+        return Expression("?")
+    if p.accept("{"):
+        return Expression(_odbc_literal(p))
+    return Expression(column_or_call(p))
+
+
+def _parse_parenthesised(p: Parser) -> Expression:
+    if query := p.accept_subquery(collapse=False):
+        return Expression(query)
+    values = _parenthesised_list(p)
+    return Expression(f"({values[0].text})") if len(values) == 1 else _row(p, values)
+
+
+def _parenthesised_list(p: Parser) -> list[Expression]:
+    p.expect("(")
+    values = [parse_expression(p)]
+    while p.accept(","):
+        values.append(parse_expression(p))
+    p.expect(")")
+    return values
+
+
+def _row(p: Parser, values: list[Expression]) -> Expression:
+    if len(values) < 2:
+        raise p.fail("a row of two values or more")
+    items = tuple(value.text for value in values)
+    return Expression(f"ROW({','.join(items)})", Shape.ROW, items)
+
+
+def _system_variable(p: Parser) -> str:
+    scope, dot, name = p.next().text.lower().partition(".")
+    if not dot or scope not in ("global", "session", "local"):
+        return "@@" + quote_name(scope + dot + name)
+    return f"@@{'GLOBAL' if scope == 'global' else 'SESSION'}.{quote_name(name)}"
+
+
+def _odbc_literal(p: Parser) -> str:
+    kind = {"d": "DATE ", "t": "TIME ", "ts": "TIMESTAMP "}.get(p.identifier(), "")
+    text = p.plain_string() if kind and p.token.kind is Kind.STRING else p.expression()
+    p.expect("}")
+    return kind + text
+
+
+def column_or_call(p: Parser) -> str:
+    generic = p.token.kind is Kind.NAME
+    start = p.token
+    if generic and p.peek().upper == "(":
+        name = p.identifier()
+        if name.lower() in _UNPRINTABLE_CALLS:
+            raise p.fail("a function that can be printed")
+        return name.upper() + argument_list(p)
+    if p.peek().upper == "." and p.peek(3).upper == "(" and p.at_identifier():
+        schema = p.name()
+        p.expect(".")
+        function = p.identifier()
+        # TiDB looks for keywords in upper case only here.
+        printed = function if function in _PLAIN_QUALIFIED_FUNCTIONS else quote_name(function)
+        return f"{schema}.{printed}{argument_list(p)}"
+    column = p.column_name()
+    if arrow := p.accept_any(("->", "->>")):
+        path = f"_{p.value_charset.upper()}{p.plain_string()}"
+        extract = f"JSON_EXTRACT({column}, {path})"
+        return f"JSON_UNQUOTE({extract})" if arrow == "->>" else extract
+    if start.kind is Kind.WORD and start.reserved:
+        raise p.fail("an expression")
+    return column

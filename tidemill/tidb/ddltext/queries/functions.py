@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidemill.tidb.ddltext.cursor import Cursor
 from tidemill.tidb.ddltext.queries.literals import quote_text
+from tidemill.tidb.ddltext.queries.parser import Parser
 from tidemill.tidb.sql.keywords import BUILTIN_FUNCTIONS, words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
 
@@ -36,454 +36,465 @@ _RANKING = words("ROW_NUMBER RANK DENSE_RANK CUME_DIST PERCENT_RANK")
 _CAST_TYPES = words("BINARY CHAR CHARACTER DATE YEAR DATETIME TIME DECIMAL DEC SIGNED UNSIGNED JSON DOUBLE FLOAT REAL VECTOR")
 
 
-class Functions(Cursor):
-    """Calls that are not just a name and arguments."""
+# Calls
 
-    # What expressions and queries add
 
-    def expression(self) -> str:
-        """Parse an expression."""
-        raise NotImplementedError
-
-    def bits(self) -> str:
-        """Parse an expression of the arithmetic level."""
-        raise NotImplementedError
-
-    def simple(self) -> str:
-        """Parse an operand with its signs."""
-        raise NotImplementedError
-
-    def interval(self) -> str:
-        """Parse INTERVAL amount unit."""
-        raise NotImplementedError
-
-    def window_spec(self) -> str:
-        """Parse what follows OVER, in parentheses."""
-        raise NotImplementedError
-
-    def order_by(self) -> str:
-        """Parse ORDER BY and its list."""
-        raise NotImplementedError
-
-    # Calls
-
-    def accept_special_form(self) -> str:
-        """Parse a keyword that starts an expression; "" when the word is a column name."""
-        word, call = self.token.upper, self.peek().upper == "("
-        if word == "CASE":
-            return self.case()
-        if word in _OPTIONAL_PARENTHESES:
-            name = self.next().text.upper()
-            if self.accept("("):
-                self.expect(")")
-            return f"{name}()"
-        if word in _OPTIONAL_PRECISION:
-            return self.next().text.upper() + self.precision()
-        if word in ("DATE", "TIME", "TIMESTAMP") and self.peek().kind is Kind.STRING:
-            self.next()
-            return f"{word} {self.plain_string()}"
-        if word == "NEXT" and self.peek().upper == "VALUE" and self.peek(2).upper == "FOR":
-            return self.next_value()
-        if not call or (word in BUILTIN_FUNCTIONS and not self.token.reserved):
-            return ""
-        if word in _AGGREGATES:
-            return self.aggregate()
-        if form := self.special_calls().get(word):
-            self.next()
-            return form()
-        if word in _RANKING:
-            name = self.next().upper
-            self.expect("(", ")")
-            return f"{name}() OVER {self.over()}"
-        if word in _KEYWORD_FUNCTIONS:
-            return self.next().text.upper() + self.arguments()
+def accept_special_form(p: Parser) -> str:
+    """Parse a keyword that starts an expression; "" when the word is a column name."""
+    word, call = p.token.upper, p.peek().upper == "("
+    if word == "CASE":
+        return _case(p)
+    if word in _OPTIONAL_PARENTHESES:
+        name = p.next().text.upper()
+        if p.accept("("):
+            p.expect(")")
+        return f"{name}()"
+    if word in _OPTIONAL_PRECISION:
+        return p.next().text.upper() + precision(p)
+    if word in ("DATE", "TIME", "TIMESTAMP") and p.peek().kind is Kind.STRING:
+        p.next()
+        return f"{word} {p.plain_string()}"
+    if word == "NEXT" and p.peek().upper == "VALUE" and p.peek(2).upper == "FOR":
+        return next_value(p)
+    if not call or (word in BUILTIN_FUNCTIONS and not p.token.reserved):
         return ""
+    if word in _AGGREGATES:
+        return _aggregate(p)
+    if form := _SPECIAL_CALLS.get(word):
+        p.next()
+        return form(p)
+    if word in _RANKING:
+        name = p.next().upper
+        p.expect("(", ")")
+        return f"{name}() OVER {_over(p)}"
+    if word in _KEYWORD_FUNCTIONS:
+        return p.next().text.upper() + argument_list(p)
+    return ""
 
-    def special_calls(self) -> dict[str, Callable[[], str]]:
-        return {
-            "ADDDATE": lambda: self.date_arithmetic("ADDDATE", bare_days=True),
-            "SUBDATE": lambda: self.date_arithmetic("SUBDATE", bare_days=True),
-            "DATE_ADD": lambda: self.date_arithmetic("DATE_ADD", bare_days=False),
-            "DATE_SUB": lambda: self.date_arithmetic("DATE_SUB", bare_days=False),
-            "APPROX_COUNT_DISTINCT": lambda: "APPROX_COUNT_DISTINCT" + self.in_parentheses(self.expression),
-            "APPROX_PERCENTILE": lambda: "APPROX_PERCENTILE" + self.in_parentheses(self.expression),
-            "CAST": self.cast,
-            "CHAR": self.char_function,
-            "CONVERT": self.convert,
-            "CURDATE": lambda: "CURDATE" + self.empty_parentheses(),
-            "CURTIME": lambda: "CURTIME" + self.precision(),
-            "DEFAULT": lambda: "DEFAULT" + self.in_parentheses(self.column_name),
-            "EXTRACT": self.extract,
-            "FIRST_VALUE": lambda: self.value_function("FIRST_VALUE"),
-            "GET_FORMAT": self.get_format,
-            "GROUP_CONCAT": self.group_concat,
-            "INSERT": lambda: ("INSERT" if self.dialect.exact else "INSERT_FUNC") + self.arguments(),
-            "JSON_ARRAYAGG": lambda: self.json_aggregate("JSON_ARRAYAGG", 1),
-            "JSON_OBJECTAGG": lambda: self.json_aggregate("JSON_OBJECTAGG", 2),
-            "LAG": lambda: self.offset_function("LAG"),
-            "LAST_VALUE": lambda: self.value_function("LAST_VALUE"),
-            "LASTVAL": lambda: "LASTVAL" + self.in_parentheses(self.table_name),
-            "LEAD": lambda: self.offset_function("LEAD"),
-            "MID": lambda: self.substring("MID"),
-            "MOD": self.mod,
-            "NEXTVAL": lambda: "NEXTVAL" + self.in_parentheses(self.table_name),
-            "NTH_VALUE": self.nth_value,
-            "NTILE": self.ntile,
-            "POSITION": self.position,
-            "SETVAL": self.setval,
-            "SUBSTR": lambda: self.substring("SUBSTR"),
-            "SUBSTRING": lambda: self.substring("SUBSTRING"),
-            "SYSDATE": lambda: "SYSDATE" + self.precision(),
-            "TIMESTAMPADD": lambda: self.timestamp_arithmetic("TIMESTAMPADD"),
-            "TIMESTAMPDIFF": lambda: self.timestamp_arithmetic("TIMESTAMPDIFF"),
-            "TRANSLATE": lambda: "TRANSLATE" + self.in_parentheses(self.expression),
-            "TRIM": self.trim,
-            "VALUES": lambda: "VALUES" + self.in_parentheses(self.column_name),
-            "WEIGHT_STRING": self.weight_string,
-        }
 
-    def arguments(self) -> str:
-        self.expect("(")
-        if self.accept(")"):
-            return "()"
-        text = self.list_of(self.expression)
-        self.expect(")")
-        return f"({text})"
-
-    def empty_parentheses(self) -> str:
-        self.expect("(", ")")
+def argument_list(p: Parser) -> str:
+    p.expect("(")
+    if p.accept(")"):
         return "()"
+    text = p.list_of(p.expression)
+    p.expect(")")
+    return f"({text})"
 
-    def precision(self) -> str:
-        """Parse an optional (n); the parentheses are always printed."""
-        if not self.accept("("):
-            return "()"
-        digits = "" if self.at(")") else str(self.unsigned())
-        self.expect(")")
-        return f"({digits})"
 
-    def case(self) -> str:
-        self.expect("CASE")
-        text = "CASE" if self.at("WHEN") else f"CASE {self.expression()}"
-        while self.accept("WHEN"):
-            text += f" WHEN {self.expression()}"
-            self.expect("THEN")
-            text += f" THEN {self.expression()}"
-        if self.accept("ELSE"):
-            text += f" ELSE {self.expression()}"
-        self.expect("END")
-        return text + " END"
+def empty_parentheses(p: Parser) -> str:
+    p.expect("(", ")")
+    return "()"
 
-    def next_value(self) -> str:
-        self.expect("NEXT", "VALUE", "FOR")
-        return f"NEXTVAL({self.table_name()})"
 
-    def date_arithmetic(self, name: str, bare_days: bool) -> str:
-        self.expect("(")
-        date = self.expression()
-        self.expect(",")
-        amount = self.try_parse(self.interval)
-        if amount is None:
-            if not bare_days:
-                raise self.fail("INTERVAL")
-            amount = f"INTERVAL {self.expression()} DAY"
-        self.expect(")")
-        return f"{name}({date}, {amount})"
+def precision(p: Parser) -> str:
+    """Parse an optional (n); the parentheses are always printed."""
+    if not p.accept("("):
+        return "()"
+    digits = "" if p.at(")") else str(p.unsigned())
+    p.expect(")")
+    return f"({digits})"
 
-    def timestamp_arithmetic(self, name: str) -> str:
-        self.expect("(")
-        unit = self.time_unit()
-        if "_" in unit:
-            raise self.fail("a simple time unit")
-        self.expect(",")
-        first = self.expression()
-        self.expect(",")
-        second = self.expression()
-        self.expect(")")
-        return f"{name}({unit}, {first}, {second})"
 
-    def cast(self) -> str:
-        self.expect("(")
-        value = self.expression()
-        self.expect("AS")
-        target = self.cast_type()
-        array = " ARRAY" if self.accept("ARRAY") else ""
-        self.expect(")")
-        return f"CAST({value} AS {target}{array})"
+def _case(p: Parser) -> str:
+    p.expect("CASE")
+    text = "CASE" if p.at("WHEN") else f"CASE {p.expression()}"
+    while p.accept("WHEN"):
+        text += f" WHEN {p.expression()}"
+        p.expect("THEN")
+        text += f" THEN {p.expression()}"
+    if p.accept("ELSE"):
+        text += f" ELSE {p.expression()}"
+    p.expect("END")
+    return text + " END"
 
-    def convert(self) -> str:
-        self.expect("(")
-        value = self.expression()
-        if self.accept("USING"):
-            target = quote_text(self.charset_name())
-            self.expect(")")
-            return f"CONVERT({value} USING {target})"
-        self.expect(",")
-        target = self.cast_type()
-        self.expect(")")
-        return f"CONVERT({value}, {target})"
 
-    def char_function(self) -> str:
-        self.expect("(")
-        values = self.list_of(self.expression)
-        charset = self.charset_name() if self.accept("USING") else ""
-        self.expect(")")
-        if self.dialect.exact:
-            return f"CHAR({values}{f' USING {charset}' if charset else ''})"
-        return f"CHAR_FUNC({values}, {quote_text(charset) if charset else 'NULL'})"
+def next_value(p: Parser) -> str:
+    p.expect("NEXT", "VALUE", "FOR")
+    return f"NEXTVAL({p.table_name()})"
 
-    def extract(self) -> str:
-        self.expect("(")
-        unit = self.time_unit()
-        self.expect("FROM")
-        value = self.expression()
-        self.expect(")")
-        return f"EXTRACT({unit} FROM {value})"
 
-    def get_format(self) -> str:
-        self.expect("(")
-        selector = self.expect_any(("DATE", "TIME", "DATETIME", "TIMESTAMP"))
-        self.expect(",")
-        value = self.expression()
-        self.expect(")")
-        return f"GET_FORMAT({'DATETIME' if selector == 'TIMESTAMP' else selector}, {value})"
+def _date_arithmetic(p: Parser, name: str, bare_days: bool) -> str:
+    p.expect("(")
+    date = p.expression()
+    p.expect(",")
+    amount = p.try_parse(p.interval)
+    if amount is None:
+        if not bare_days:
+            raise p.fail("INTERVAL")
+        amount = f"INTERVAL {p.expression()} DAY"
+    p.expect(")")
+    return f"{name}({date}, {amount})"
 
-    def mod(self) -> str:
-        self.expect("(")
-        left = self.bits()
-        self.expect(",")
-        right = self.bits()
-        self.expect(")")
-        return f"MOD({left}, {right})" if self.dialect.exact else f"{left}%{right}"
 
-    def position(self) -> str:
-        self.expect("(")
-        needle = self.bits()
-        self.expect("IN")
-        haystack = self.expression()
-        self.expect(")")
-        return f"POSITION({needle} IN {haystack})"
+def _timestamp_arithmetic(p: Parser, name: str) -> str:
+    p.expect("(")
+    unit = p.time_unit()
+    if "_" in unit:
+        raise p.fail("a simple time unit")
+    p.expect(",")
+    first = p.expression()
+    p.expect(",")
+    second = p.expression()
+    p.expect(")")
+    return f"{name}({unit}, {first}, {second})"
 
-    def substring(self, name: str) -> str:
-        self.expect("(")
-        parts = [self.expression()]
-        separators = ("FROM", "FOR") if self.at("FROM") else (",", ",")
-        self.expect(separators[0])
-        parts.append(self.expression())
-        if self.accept(separators[1]):
-            parts.append(self.expression())
-        self.expect(")")
-        return f"{name}({', '.join(parts)})"
 
-    def setval(self) -> str:
-        self.expect("(")
-        sequence = self.table_name()
-        self.expect(",")
-        value = self.signed()
-        self.expect(")")
-        return f"SETVAL({sequence}, {value})"
+def _cast(p: Parser) -> str:
+    p.expect("(")
+    value = p.expression()
+    p.expect("AS")
+    target = _cast_type(p)
+    array = " ARRAY" if p.accept("ARRAY") else ""
+    p.expect(")")
+    return f"CAST({value} AS {target}{array})"
 
-    def trim(self) -> str:
-        self.expect("(")
-        direction = self.accept_any(("BOTH", "LEADING", "TRAILING"))
-        if direction:
-            removed = f"_{self.value_charset.upper()}' '" if self.at("FROM") else self.expression()
-            self.expect("FROM")
-            text = f"{direction} {'' if removed == 'NULL' else removed + ' '}FROM {self.expression()}"
-        else:
-            text = self.expression()
-            if self.accept("FROM"):
-                text = f"{'' if text == 'NULL' else text + ' '}FROM {self.expression()}"
-        self.expect(")")
-        return f"TRIM({text})"
 
-    def weight_string(self) -> str:
-        self.expect("(")
-        text = self.expression()
-        if self.accept("AS"):
-            kind = self.expect_any(("CHAR", "CHARACTER", "BINARY"))
-            self.expect("(")
-            text += f" AS {'BINARY' if kind == 'BINARY' else 'CHAR'}({self.unsigned()})"
-            self.expect(")")
-        self.expect(")")
-        return f"WEIGHT_STRING({text})"
+def _convert(p: Parser) -> str:
+    p.expect("(")
+    value = p.expression()
+    if p.accept("USING"):
+        target = quote_text(p.charset_name())
+        p.expect(")")
+        return f"CONVERT({value} USING {target})"
+    p.expect(",")
+    target = _cast_type(p)
+    p.expect(")")
+    return f"CONVERT({value}, {target})"
 
-    def match_against(self) -> str:
-        self.expect("MATCH")
-        columns = self.in_parentheses(self.column_name, ",")
-        self.expect("AGAINST")
-        self.expect("(")
-        against = self.bits()
-        modifier = ""
-        if self.accept("IN", "BOOLEAN", "MODE"):
-            modifier = " IN BOOLEAN MODE"
-        else:
-            self.accept("IN", "NATURAL", "LANGUAGE", "MODE")
-            if self.accept("WITH", "QUERY", "EXPANSION"):
-                modifier = " WITH QUERY EXPANSION"
-        self.expect(")")
-        return f"MATCH {columns} AGAINST ({against}{modifier})"
 
-    # Aggregates and windows
+def _char_function(p: Parser) -> str:
+    p.expect("(")
+    values = p.list_of(p.expression)
+    charset = p.charset_name() if p.accept("USING") else ""
+    p.expect(")")
+    if p.dialect.exact:
+        return f"CHAR({values}{f' USING {charset}' if charset else ''})"
+    return f"CHAR_FUNC({values}, {quote_text(charset) if charset else 'NULL'})"
 
-    def over(self) -> str:
-        self.expect("OVER")
-        return self.name() if self.at_identifier() else self.window_spec()
 
-    def optional_over(self) -> str:
-        return f" OVER {self.over()}" if self.at("OVER") else ""
+def _extract(p: Parser) -> str:
+    p.expect("(")
+    unit = p.time_unit()
+    p.expect("FROM")
+    value = p.expression()
+    p.expect(")")
+    return f"EXTRACT({unit} FROM {value})"
 
-    def accept_distinct(self) -> str:
-        if self.accept_any(("DISTINCT", "DISTINCTROW")):
-            self.accept("ALL")
-            return "DISTINCT "
-        self.accept("ALL")
+
+def _get_format(p: Parser) -> str:
+    p.expect("(")
+    selector = p.expect_any(("DATE", "TIME", "DATETIME", "TIMESTAMP"))
+    p.expect(",")
+    value = p.expression()
+    p.expect(")")
+    return f"GET_FORMAT({'DATETIME' if selector == 'TIMESTAMP' else selector}, {value})"
+
+
+def _mod(p: Parser) -> str:
+    p.expect("(")
+    left = p.bits()
+    p.expect(",")
+    right = p.bits()
+    p.expect(")")
+    return f"MOD({left}, {right})" if p.dialect.exact else f"{left}%{right}"
+
+
+def _position(p: Parser) -> str:
+    p.expect("(")
+    needle = p.bits()
+    p.expect("IN")
+    haystack = p.expression()
+    p.expect(")")
+    return f"POSITION({needle} IN {haystack})"
+
+
+def _substring(p: Parser, name: str) -> str:
+    p.expect("(")
+    parts = [p.expression()]
+    separators = ("FROM", "FOR") if p.at("FROM") else (",", ",")
+    p.expect(separators[0])
+    parts.append(p.expression())
+    if p.accept(separators[1]):
+        parts.append(p.expression())
+    p.expect(")")
+    return f"{name}({', '.join(parts)})"
+
+
+def _setval(p: Parser) -> str:
+    p.expect("(")
+    sequence = p.table_name()
+    p.expect(",")
+    value = p.signed()
+    p.expect(")")
+    return f"SETVAL({sequence}, {value})"
+
+
+def _trim(p: Parser) -> str:
+    p.expect("(")
+    direction = p.accept_any(("BOTH", "LEADING", "TRAILING"))
+    if direction:
+        removed = f"_{p.value_charset.upper()}' '" if p.at("FROM") else p.expression()
+        p.expect("FROM")
+        text = f"{direction} {'' if removed == 'NULL' else removed + ' '}FROM {p.expression()}"
+    else:
+        text = p.expression()
+        if p.accept("FROM"):
+            text = f"{'' if text == 'NULL' else text + ' '}FROM {p.expression()}"
+    p.expect(")")
+    return f"TRIM({text})"
+
+
+def _weight_string(p: Parser) -> str:
+    p.expect("(")
+    text = p.expression()
+    if p.accept("AS"):
+        kind = p.expect_any(("CHAR", "CHARACTER", "BINARY"))
+        p.expect("(")
+        text += f" AS {'BINARY' if kind == 'BINARY' else 'CHAR'}({p.unsigned()})"
+        p.expect(")")
+    p.expect(")")
+    return f"WEIGHT_STRING({text})"
+
+
+def match_against(p: Parser) -> str:
+    p.expect("MATCH")
+    columns = p.in_parentheses(p.column_name, ",")
+    p.expect("AGAINST")
+    p.expect("(")
+    against = p.bits()
+    modifier = ""
+    if p.accept("IN", "BOOLEAN", "MODE"):
+        modifier = " IN BOOLEAN MODE"
+    else:
+        p.accept("IN", "NATURAL", "LANGUAGE", "MODE")
+        if p.accept("WITH", "QUERY", "EXPANSION"):
+            modifier = " WITH QUERY EXPANSION"
+    p.expect(")")
+    return f"MATCH {columns} AGAINST ({against}{modifier})"
+
+
+# Aggregates and windows
+
+
+def _over(p: Parser) -> str:
+    p.expect("OVER")
+    return p.name() if p.at_identifier() else p.window_spec()
+
+
+def _optional_over(p: Parser) -> str:
+    return f" OVER {_over(p)}" if p.at("OVER") else ""
+
+
+def _accept_distinct(p: Parser) -> str:
+    if p.accept_any(("DISTINCT", "DISTINCTROW")):
+        p.accept("ALL")
+        return "DISTINCT "
+    p.accept("ALL")
+    return ""
+
+
+def _aggregate(p: Parser) -> str:
+    name = _AGGREGATES[p.next().upper]
+    p.expect("(")
+    if name == "COUNT" and p.accept("*"):
+        arguments = "1"
+    elif name == "COUNT" and p.accept_any(("DISTINCT", "DISTINCTROW")):
+        arguments = "DISTINCT " + p.list_of(p.expression)
+        p.expect(")")
+        return f"COUNT({arguments})"
+    elif name in _DISTINCT_AGGREGATES:
+        arguments = _accept_distinct(p) + p.expression()
+    else:
+        p.accept("ALL")
+        arguments = p.expression()
+    p.expect(")")
+    return f"{name}({arguments}){_optional_over(p)}"
+
+
+def _json_aggregate(p: Parser, name: str, count: int) -> str:
+    p.expect("(")
+    parts = []
+    for number in range(count):
+        if number:
+            p.expect(",")
+        p.accept("ALL")
+        parts.append(p.expression())
+    p.expect(")")
+    return f"{name}({', '.join(parts)}){_optional_over(p)}"
+
+
+def _group_concat(p: Parser) -> str:
+    p.expect("(")
+    distinct = _accept_distinct(p)
+    values = p.list_of(p.expression)
+    order = f" {p.order_by()}" if p.at("ORDER") else ""
+    separator = p.plain_string() if p.accept("SEPARATOR") else "','"
+    p.expect(")")
+    if p.at("OVER"):
+        return f"GROUP_CONCAT({distinct}{values}, {separator}) OVER {_over(p)}"
+    return f"GROUP_CONCAT({distinct}{values}{order} SEPARATOR {separator})"
+
+
+def _null_treatment(p: Parser) -> str:
+    if p.accept("RESPECT", "NULLS"):
         return ""
+    return " IGNORE NULLS" if p.accept("IGNORE", "NULLS") else ""
 
-    def aggregate(self) -> str:
-        name = _AGGREGATES[self.next().upper]
-        self.expect("(")
-        if name == "COUNT" and self.accept("*"):
-            arguments = "1"
-        elif name == "COUNT" and self.accept_any(("DISTINCT", "DISTINCTROW")):
-            arguments = "DISTINCT " + self.list_of(self.expression)
-            self.expect(")")
-            return f"COUNT({arguments})"
-        elif name in _DISTINCT_AGGREGATES:
-            arguments = self.accept_distinct() + self.expression()
-        else:
-            self.accept("ALL")
-            arguments = self.expression()
-        self.expect(")")
-        return f"{name}({arguments}){self.optional_over()}"
 
-    def json_aggregate(self, name: str, count: int) -> str:
-        self.expect("(")
-        parts = []
-        for number in range(count):
-            if number:
-                self.expect(",")
-            self.accept("ALL")
-            parts.append(self.expression())
-        self.expect(")")
-        return f"{name}({', '.join(parts)}){self.optional_over()}"
+def _value_function(p: Parser, name: str) -> str:
+    value = p.in_parentheses(p.expression)
+    return f"{name}{value}{_null_treatment(p)} OVER {_over(p)}"
 
-    def group_concat(self) -> str:
-        self.expect("(")
-        distinct = self.accept_distinct()
-        values = self.list_of(self.expression)
-        order = f" {self.order_by()}" if self.at("ORDER") else ""
-        separator = self.plain_string() if self.accept("SEPARATOR") else "','"
-        self.expect(")")
-        if self.at("OVER"):
-            return f"GROUP_CONCAT({distinct}{values}, {separator}) OVER {self.over()}"
-        return f"GROUP_CONCAT({distinct}{values}{order} SEPARATOR {separator})"
 
-    def null_treatment(self) -> str:
-        if self.accept("RESPECT", "NULLS"):
-            return ""
-        return " IGNORE NULLS" if self.accept("IGNORE", "NULLS") else ""
+def _offset_function(p: Parser, name: str) -> str:
+    p.expect("(")
+    parts = [p.expression()]
+    if p.accept(","):
+        parts.append(p.number())
+        if p.accept(","):
+            parts.append(p.expression())
+    p.expect(")")
+    return f"{name}({', '.join(parts)}){_null_treatment(p)} OVER {_over(p)}"
 
-    def value_function(self, name: str) -> str:
-        value = self.in_parentheses(self.expression)
-        return f"{name}{value}{self.null_treatment()} OVER {self.over()}"
 
-    def offset_function(self, name: str) -> str:
-        self.expect("(")
-        parts = [self.expression()]
-        if self.accept(","):
-            parts.append(self.number())
-            if self.accept(","):
-                parts.append(self.expression())
-        self.expect(")")
-        return f"{name}({', '.join(parts)}){self.null_treatment()} OVER {self.over()}"
+def _ntile(p: Parser) -> str:
+    return f"NTILE{p.in_parentheses(p.simple)} OVER {_over(p)}"
 
-    def ntile(self) -> str:
-        return f"NTILE{self.in_parentheses(self.simple)} OVER {self.over()}"
 
-    def nth_value(self) -> str:
-        self.expect("(")
-        value = self.expression()
-        self.expect(",")
-        nth = self.simple()
-        self.expect(")")
-        start = ""
-        if self.accept("FROM", "LAST"):
-            start = " FROM LAST"
-        else:
-            self.accept("FROM", "FIRST")
-        return f"NTH_VALUE({value}, {nth}){start}{self.null_treatment()} OVER {self.over()}"
+def _nth_value(p: Parser) -> str:
+    p.expect("(")
+    value = p.expression()
+    p.expect(",")
+    nth = p.simple()
+    p.expect(")")
+    start = ""
+    if p.accept("FROM", "LAST"):
+        start = " FROM LAST"
+    else:
+        p.accept("FROM", "FIRST")
+    return f"NTH_VALUE({value}, {nth}){start}{_null_treatment(p)} OVER {_over(p)}"
 
-    # Types of CAST
 
-    def field_length(self) -> int | None:
-        if not self.accept("("):
-            return None
-        length = self.unsigned()
-        self.expect(")")
-        return length
+# Types of CAST
 
-    def cast_type(self) -> str:
-        word = self.expect_any(_CAST_TYPES)
-        if word in ("DATE", "YEAR", "JSON", "DOUBLE"):
-            return word
-        if word in ("SIGNED", "UNSIGNED"):
-            self.accept_any(("INTEGER", "INT"))
-            return word
-        if word in ("DATETIME", "TIME"):
-            fraction = self.field_length()
-            return f"{word}({fraction})" if fraction else word
-        if word == "REAL":
-            return "FLOAT" if SqlMode.REAL_AS_FLOAT in self.mode else "DOUBLE"
-        if word == "FLOAT":
-            return self.cast_float()
-        if word in ("DECIMAL", "DEC"):
-            return self.cast_decimal()
-        if word == "VECTOR":
-            if self.accept("<"):
-                self.expect("FLOAT", ">")
-            self.field_length()
-            return "VECTOR"
-        return self.cast_text(word)
 
-    def cast_float(self) -> str:
-        if not self.accept("("):
-            return "FLOAT"
-        digits = self.unsigned()
-        if self.accept(","):
-            self.unsigned()
-        self.expect(")")
-        if digits >= 54:
-            raise self.fail("a precision of at most 53")
-        return "DOUBLE" if digits >= 25 else "FLOAT"
+def field_length(p: Parser) -> int | None:
+    if not p.accept("("):
+        return None
+    length = p.unsigned()
+    p.expect(")")
+    return length
 
-    def cast_decimal(self) -> str:
-        if not self.accept("("):
-            return "DECIMAL(10)"
-        digits = self.unsigned()
-        scale = self.unsigned() if self.accept(",") else 0
-        self.expect(")")
-        if not digits:
-            return "DECIMAL"
-        return f"DECIMAL({digits}, {scale})" if scale else f"DECIMAL({digits})"
 
-    def cast_text(self, word: str) -> str:
-        length = self.field_length()
-        size = "" if length is None else f"({length})"
-        if word == "BINARY":
-            return f"BINARY{size}"
-        charset, binary = self.charset_with_binary()
-        if binary or (not charset and self.charset == "binary"):
-            return f"BINARY{size}"
-        if charset == "binary":
-            return f"BINARY{size}"
-        return f"CHAR{size}" + (f" CHARSET {charset.upper()}" if charset not in ("", "utf8mb4") else "")
+def _cast_type(p: Parser) -> str:
+    word = p.expect_any(_CAST_TYPES)
+    if word in ("DATE", "YEAR", "JSON", "DOUBLE"):
+        return word
+    if word in ("SIGNED", "UNSIGNED"):
+        p.accept_any(("INTEGER", "INT"))
+        return word
+    if word in ("DATETIME", "TIME"):
+        fraction = field_length(p)
+        return f"{word}({fraction})" if fraction else word
+    if word == "REAL":
+        return "FLOAT" if SqlMode.REAL_AS_FLOAT in p.mode else "DOUBLE"
+    if word == "FLOAT":
+        return _cast_float(p)
+    if word in ("DECIMAL", "DEC"):
+        return _cast_decimal(p)
+    if word == "VECTOR":
+        if p.accept("<"):
+            p.expect("FLOAT", ">")
+        field_length(p)
+        return "VECTOR"
+    return _cast_text(p, word)
 
-    def charset_with_binary(self) -> tuple[str, bool]:
-        """Parse [BINARY] and [CHARACTER SET name] in either order. Returns the name (or "") and whether BINARY was there."""
-        if self.accept("BINARY"):
-            return (self.charset_name() if self.accept_charset_keyword() else ""), True
-        if self.accept_charset_keyword():
-            name = self.charset_name()
-            return name, self.accept("BINARY")
-        return "", False
+
+def _cast_float(p: Parser) -> str:
+    if not p.accept("("):
+        return "FLOAT"
+    digits = p.unsigned()
+    if p.accept(","):
+        p.unsigned()
+    p.expect(")")
+    if digits >= 54:
+        raise p.fail("a precision of at most 53")
+    return "DOUBLE" if digits >= 25 else "FLOAT"
+
+
+def _cast_decimal(p: Parser) -> str:
+    if not p.accept("("):
+        return "DECIMAL(10)"
+    digits = p.unsigned()
+    scale = p.unsigned() if p.accept(",") else 0
+    p.expect(")")
+    if not digits:
+        return "DECIMAL"
+    return f"DECIMAL({digits}, {scale})" if scale else f"DECIMAL({digits})"
+
+
+def _cast_text(p: Parser, word: str) -> str:
+    length = field_length(p)
+    size = "" if length is None else f"({length})"
+    if word == "BINARY":
+        return f"BINARY{size}"
+    charset, binary = charset_with_binary(p)
+    if binary or (not charset and p.charset == "binary"):
+        return f"BINARY{size}"
+    if charset == "binary":
+        return f"BINARY{size}"
+    return f"CHAR{size}" + (f" CHARSET {charset.upper()}" if charset not in ("", "utf8mb4") else "")
+
+
+def charset_with_binary(p: Parser) -> tuple[str, bool]:
+    """Parse [BINARY] and [CHARACTER SET name] in either order. Returns the name (or "") and whether BINARY was there."""
+    if p.accept("BINARY"):
+        return (p.charset_name() if p.accept_charset_keyword() else ""), True
+    if p.accept_charset_keyword():
+        name = p.charset_name()
+        return name, p.accept("BINARY")
+    return "", False
+
+
+_SPECIAL_CALLS: dict[str, Callable[[Parser], str]] = {
+    "ADDDATE": lambda p: _date_arithmetic(p, "ADDDATE", bare_days=True),
+    "SUBDATE": lambda p: _date_arithmetic(p, "SUBDATE", bare_days=True),
+    "DATE_ADD": lambda p: _date_arithmetic(p, "DATE_ADD", bare_days=False),
+    "DATE_SUB": lambda p: _date_arithmetic(p, "DATE_SUB", bare_days=False),
+    "APPROX_COUNT_DISTINCT": lambda p: "APPROX_COUNT_DISTINCT" + p.in_parentheses(p.expression),
+    "APPROX_PERCENTILE": lambda p: "APPROX_PERCENTILE" + p.in_parentheses(p.expression),
+    "CAST": _cast,
+    "CHAR": _char_function,
+    "CONVERT": _convert,
+    "CURDATE": lambda p: "CURDATE" + empty_parentheses(p),
+    "CURTIME": lambda p: "CURTIME" + precision(p),
+    "DEFAULT": lambda p: "DEFAULT" + p.in_parentheses(p.column_name),
+    "EXTRACT": _extract,
+    "FIRST_VALUE": lambda p: _value_function(p, "FIRST_VALUE"),
+    "GET_FORMAT": _get_format,
+    "GROUP_CONCAT": _group_concat,
+    "INSERT": lambda p: ("INSERT" if p.dialect.exact else "INSERT_FUNC") + argument_list(p),
+    "JSON_ARRAYAGG": lambda p: _json_aggregate(p, "JSON_ARRAYAGG", 1),
+    "JSON_OBJECTAGG": lambda p: _json_aggregate(p, "JSON_OBJECTAGG", 2),
+    "LAG": lambda p: _offset_function(p, "LAG"),
+    "LAST_VALUE": lambda p: _value_function(p, "LAST_VALUE"),
+    "LASTVAL": lambda p: "LASTVAL" + p.in_parentheses(p.table_name),
+    "LEAD": lambda p: _offset_function(p, "LEAD"),
+    "MID": lambda p: _substring(p, "MID"),
+    "MOD": _mod,
+    "NEXTVAL": lambda p: "NEXTVAL" + p.in_parentheses(p.table_name),
+    "NTH_VALUE": _nth_value,
+    "NTILE": _ntile,
+    "POSITION": _position,
+    "SETVAL": _setval,
+    "SUBSTR": lambda p: _substring(p, "SUBSTR"),
+    "SUBSTRING": lambda p: _substring(p, "SUBSTRING"),
+    "SYSDATE": lambda p: "SYSDATE" + precision(p),
+    "TIMESTAMPADD": lambda p: _timestamp_arithmetic(p, "TIMESTAMPADD"),
+    "TIMESTAMPDIFF": lambda p: _timestamp_arithmetic(p, "TIMESTAMPDIFF"),
+    "TRANSLATE": lambda p: "TRANSLATE" + p.in_parentheses(p.expression),
+    "TRIM": _trim,
+    "VALUES": lambda p: "VALUES" + p.in_parentheses(p.column_name),
+    "WEIGHT_STRING": _weight_string,
+}
+"""Calls whose arguments have a grammar of their own, by the function's name."""

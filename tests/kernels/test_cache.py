@@ -55,8 +55,8 @@ def test_kernels_of_an_archive_are_kept_wherever_it_lies(tmp_path: Path) -> None
 
 
 def test_no_two_kernels_have_one_name() -> None:
-    """Numba names the symbol of a function by module, name and a number that each process counts for itself. Of two equal symbols in entry points
-    that different processes compiled the linker keeps one, so the other function would be called as if it were this one."""
+    """Numba names the symbol of a function by module, name and a number that each process counts for itself. Of two equal symbols in entry
+    points that different processes compiled the linker keeps one, so the other function would be called as if it were this one."""
     warm()
     kernels = [it.py_func for it in gc.get_objects() if isinstance(it, Dispatcher) and it.py_func.__module__.startswith("tidemill.")]
     counts = Counter((kernel.__module__, kernel.__qualname__) for kernel in kernels)

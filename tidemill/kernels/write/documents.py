@@ -36,8 +36,8 @@ def w_string(T, p, a, n, S):
 def _plain() -> Any:
     """Return a copy of `w_json` of `write.binary_json` that writes marks and strings with these two functions.
 
-    A copy has a name of its own. Compiled functions are symbols of their module, name and a number that each process counts for itself; entry
-    points out of the cache that different processes compiled bring such symbols along, and of two equal ones the linker keeps one.
+    A copy has a name of its own. A compiled function is a symbol of its module, its name and a number that each process counts for itself.
+    Entry points out of the cache that different processes compiled bring such symbols along, and of two equal ones the linker keeps one.
     """
     names = {**vars(binary_json), "w_mark": w_mark, "w_string": w_string}
     for name in ("w_calendar", "w_scalar", "w_json"):

@@ -43,6 +43,8 @@ class Actor(threading.Thread):
         self._fate = Fate.DONE
         self._dead = False
         self._turn = threading.Lock()
+        self.locks = 0  # that others meet as held while it stands still
+        self.late = False  # others have gone on while it stood still
         self.effect: str | None = None
         self.effects = 0
         self.error: BaseException | None = None
@@ -94,8 +96,13 @@ class Actor(threading.Thread):
             return result
 
 
-def current_gate() -> Callable[[str, Callable[[], T]], T]:
-    """Return the gate of the actor in whose thread this runs."""
+def current_actor() -> Actor:
+    """Return the actor in whose thread this runs."""
     actor = threading.current_thread()
     assert isinstance(actor, Actor), f"{actor} is no simulated driver"
-    return actor.gate
+    return actor
+
+
+def current_gate() -> Callable[[str, Callable[[], T]], T]:
+    """Return the gate of the actor in whose thread this runs."""
+    return current_actor().gate

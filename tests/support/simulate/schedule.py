@@ -3,7 +3,7 @@
 A schedule is a list of events. The effects of drivers that lead are counted; an event comes at one of them:
 
     Freeze(at, wakes, burst)    it stands still, another driver takes over. It wakes after `wakes` effects of others, for `burst` effects
-                                of its own (0: all that it has)
+                                of its own (0: all that it has), and on until it holds no lock
     Kill(at, behind)            it ends before or behind the effect, another driver takes over
     Fail(at, lost)              the effect is answered 503, or is done and its answer is lost
 
@@ -143,13 +143,14 @@ class Run:
 
     def _let(self, actor: Actor, burst: int) -> None:
         """Let a driver that does not lead take some effects; 0: all that it has."""
+        actor.late = True
         left = burst or MOST_EFFECTS
         while actor.effect is not None:
             self.story.append(f"    {actor.name}: {actor.effect}")
             actor.go(Fate.DONE)
             self.check()
             left -= 1
-            if left <= 0 and not _holds(actor):
+            if left <= 0 and not _holds(actor) and not actor.locks:
                 return
         self._ended(actor, leads=False)
 

@@ -29,8 +29,8 @@ from tidemill.changelog.storage.conditional import Unconditional, swap
 from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import make_folder
 from tidemill.config.uri import S3Options
-from tidemill.errors import LogError, SinkError, SinkUnavailable
-from tidemill.sinks.parts import file_errors, sync_folder
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.sinks.parts import file_errors, log_errors, sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +42,6 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 """What a file system without hard links answers."""
 _TIMEOUT_S = 30.0
 _MOVES_AT_ONCE = 16
-
-
-@contextlib.contextmanager
-def _log_errors() -> Iterator[None]:
-    """Turn errors of the log's storage, whose locks and conditional requests are used here, into the sink's."""
-    try:
-        yield
-    except Unconditional:
-        raise
-    except LogError as error:
-        raise (SinkUnavailable if error.retryable else SinkError)(error.message, hint=error.hint) from None
 
 
 def _digest(data: bytes) -> Token:
@@ -172,7 +161,7 @@ class LocalStore(Store):
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                with _log_errors(), self._lock:
+                with log_errors(), self._lock:
                     known = self.versioned(name)
                     if (known[1] if known is not None else None) != expected:
                         return None
@@ -312,7 +301,7 @@ class S3Store(Store):
     def versioned(self, name: str) -> tuple[bytes, Token] | None:
         objects = s3.objects_of(self._fs, self._root) if self._conditional else None
         if objects is not None:
-            with _log_errors():
+            with log_errors():
                 return objects.get(name)
         data = self.read(name)
         return None if data is None else (data, _digest(data))
@@ -323,7 +312,7 @@ class S3Store(Store):
         objects = s3.objects_of(self._fs, self._root) if self._conditional else None
         if objects is not None:
             try:
-                with _log_errors():
+                with log_errors():
                     return swap(objects, name, expected, data)
             except Unconditional:
                 log.warning("%s does not know conditional requests: only one driver at a time may write there", self)

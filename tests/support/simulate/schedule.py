@@ -6,6 +6,7 @@ A schedule is a list of events. The effects of drivers that lead are counted; an
                                 of its own (0: all that it has), and on until it holds no lock
     Kill(at, behind)            it ends before or behind the effect, another driver takes over
     Fail(at, lost)              the effect is answered 503, or is done and its answer is lost
+    Behind(at)                  the next listing shows what was there some changes ago
 
 At the end the driver that leads reaches the goal; then each frozen one wakes and runs to its end.
 """
@@ -44,11 +45,16 @@ class Fail:
     lost: bool
 
 
-Event = Freeze | Kill | Fail
+@dataclass(frozen=True)
+class Behind:
+    at: int
 
 
-def made(seed: int, effects: int) -> list[Event]:
-    """The schedule of a seed. `effects`: of a run without events."""
+Event = Freeze | Kill | Fail | Behind
+
+
+def made(seed: int, effects: int, *, behind: bool = False) -> list[Event]:
+    """The schedule of a seed. `effects`: of a run without events; `behind`: whether there are listings that show the past."""
     rng = Random(seed)
     events: list[Event] = []
     for _ in range(rng.randint(1, 4)):
@@ -60,6 +66,8 @@ def made(seed: int, effects: int) -> list[Event]:
             events.append(Kill(at, rng.random() < 0.5))
         else:
             events.append(Fail(at, rng.random() < 0.5))
+    if behind:
+        events += [Behind(rng.randrange(effects)) for _ in range(rng.randint(0, 2))]
     return sorted(events, key=lambda event: event.at)
 
 
@@ -91,7 +99,7 @@ class Run:
             if leader.effect is None:
                 leader = self._next()
                 continue
-            due = waiting and waiting[0].at <= self.effects and not (isinstance(waiting[0], Freeze) and _holds(leader))
+            due = waiting and waiting[0].at <= self.effects and _may(waiting[0], leader)
             leader = self._lead(leader, waiting.pop(0) if due else None)
             self._wake(leader)
         self._ended(leader, leads=True)
@@ -125,6 +133,9 @@ class Run:
             case Fail(_, lost):
                 self.story.append(f"{leader.name}: its effect {leader.effects}, `{effect}`, {Fate.LOST.value if lost else Fate.AWAY.value}")
                 leader.go(Fate.LOST if lost else Fate.AWAY)
+            case Behind():
+                self.story.append(f"{leader.name}: its effect {leader.effects}, `{effect}`, {Fate.BEHIND.value}")
+                leader.go(Fate.BEHIND)
             case _:
                 leader.go(Fate.DONE)
         if effect is not None and not effect.removeprefix(HOLDING).startswith(("read", "list")):
@@ -164,6 +175,13 @@ class Run:
 
 def _holds(actor: Actor) -> bool:
     return actor.effect is not None and actor.effect.startswith(HOLDING)
+
+
+def _may(event: Event, leader: Actor) -> bool:
+    """Whether an event that is due may come at the effect at which the driver that leads stands."""
+    if isinstance(event, Behind):
+        return leader.effect is not None and leader.effect.startswith("list")
+    return not (isinstance(event, Freeze) and _holds(leader))
 
 
 def _again(error: BaseException | None) -> bool:

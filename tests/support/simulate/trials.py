@@ -30,7 +30,8 @@ class Reader(Protocol[Seen]):
 
 
 class Trials(Generic[Seen]):
-    """`sink`: the URI of a sink below a folder. `reader`: its reader, who knows the truth (None: this run makes it)."""
+    """`sink`: the URI of a sink below a folder. `reader`: its reader, who knows the truth (None: this run makes it). `behind`: its listings may
+    show the past."""
 
     def __init__(
         self,
@@ -39,9 +40,11 @@ class Trials(Generic[Seen]):
         sink: Callable[[Path], str],
         reader: Callable[[Path, Seen | None], Reader[Seen]],
         toml: str = "",
+        *,
+        behind: bool = False,
     ) -> None:
         self._history, self._folder, self._sink, self._reader, self._toml = history, folder, sink, reader, toml
-        self._runs = 0
+        self._runs, self._behind = 0, behind
         run, last = self._play((), None)
         self.effects, self.truth = run.effects, last.seen()
 
@@ -64,7 +67,7 @@ class Trials(Generic[Seen]):
 
     def run(self, seed: int) -> None:
         """Run the schedule of a seed. Raises AssertionError with the shortest schedule that fails, and its story."""
-        events = made(seed, self.effects)
+        events = made(seed, self.effects, behind=self._behind)
         error = self._failure(events)
         if error is not None:
             shortest = shrunk(events, lambda part: self._failure(part) is not None)

@@ -1,4 +1,4 @@
-"""A file of lines under two to four drivers that freeze, die and lose answers at any effect, also between the fence and a write."""
+"""A file of lines under two to four drivers that freeze, die, and lose answers or all power at any effect, also between the fence and a write."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from tests.support.simulate.actors import current_actor, current_gate
 from tests.support.simulate.drivers import History
 from tests.support.simulate.files import GatedFileLock
 from tests.support.simulate.histories import BEFORE, STEPS
+from tests.support.simulate.power import Supplies
 from tests.support.simulate.trials import Trials, seeds
 from tidemill.changefeed.feed_folder import CHECKPOINT
 from tidemill.sinks import messages
+
+SUPPLIES = Supplies()
 
 Lines = dict[str, list[str]]
 """Lines of each table, each where it came first."""
@@ -36,8 +39,8 @@ def table_of(line: str) -> str:
 
 
 class LineReader:
-    """What was there when a checkpoint was saved stays, and is whole lines: an append that failed is cut off again. Each line of the truth is
-    there at the end, and lines of a table come first in order."""
+    """What was there when a checkpoint was saved stays, and is whole lines: an append that failed is cut off again. Each line of the truth
+    is there at the end, and lines of a table come first in order."""
 
     def __init__(self, folder: Path, truth: Lines | None) -> None:
         self._folder, self._path, self._truth = folder, folder / "out.jsonl", truth
@@ -63,6 +66,14 @@ class LineReader:
                 found.setdefault(table, {}).setdefault(line)
         return {table: list(lines) for table, lines in found.items()}, rest
 
+    def forget(self) -> None:
+        """What a checkpoint that is gone as well stands for may be gone."""
+        if self._saved() != self._checkpoint:
+            self._checkpoint, self._kept = b"", b""
+
+    def _saved(self) -> bytes:
+        return b"".join(path.read_bytes() for path in self._folder.rglob(CHECKPOINT))
+
     def check(self) -> None:
         now = self._path.read_bytes() if self._path.exists() else b""
         assert now.startswith(self._kept), "what was delivered is gone"
@@ -70,7 +81,7 @@ class LineReader:
         if self._truth is not None:
             for table, lines in found.items():
                 assert lines == self._truth[table][: len(lines)], f"{table} has other lines, or in another order"
-        checkpoint = b"".join(path.read_bytes() for path in self._folder.rglob(CHECKPOINT))
+        checkpoint = self._saved()
         if checkpoint != self._checkpoint:
             whole = now[: now.rfind(b"\n") + 1]  # a driver of the past may have torn the end since
             assert len(rest) <= (whole != now), f"a line is torn behind which others were delivered: {rest[0]}"
@@ -98,7 +109,8 @@ class GatedFile(FileIO):
 def gate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(messages, "FileIO", GatedFile)
     patch.setattr(messages, "FileLock", GatedFileLock)
-    sync = SimpleNamespace(**{name: getattr(os, name) for name in ("SEEK_END", "pread", "strerror")}, fsync=gated("sync", os.fsync))
+    SUPPLIES.install(patch)
+    sync = SimpleNamespace(**{name: getattr(os, name) for name in ("SEEK_END", "pread", "strerror")}, fsync=gated("sync", os.fsync))  # as installed
     patch.setattr(messages, "os", sync)
 
 
@@ -111,7 +123,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials[Lines]:
     history = History.of(tmp_path_factory.mktemp("log"), BEFORE, STEPS)
     with pytest.MonkeyPatch.context() as patch:
         gate(patch)
-        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, LineReader)
+        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, LineReader, supplies=SUPPLIES)
     assert sum(map(len, made.truth.values())) >= 9
     return made
 

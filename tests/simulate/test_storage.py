@@ -1,4 +1,4 @@
-"""The storage sink, in a folder and in a bucket, under two to four drivers that freeze, die and lose answers at any effect."""
+"""The storage sink, in a folder and in a bucket, under two to four drivers that freeze, die, and lose answers or all power at any effect."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.support.simulate.actors import current_actor, current_gate
 from tests.support.simulate.buckets import Bucket, BucketStore, gate_s3
 from tests.support.simulate.drivers import History
 from tests.support.simulate.histories import BEFORE, STEPS
+from tests.support.simulate.power import Supplies
 from tests.support.simulate.stores import GatedStore
 from tests.support.simulate.trials import Trials, seeds
 from tidemill.config.uri import SinkUri
@@ -28,6 +29,7 @@ PLACES = {
     "bucket canal-json": "s3://b{0}/out?protocol=canal-json&date-separator=none&enable-tidb-extension=true&region=r&access-key=k"
     "&secret-access-key=s",
 }
+SUPPLIES = Supplies()
 BUCKETS: dict[str, Bucket] = defaultdict(Bucket)
 """By the folder that stands for it."""
 
@@ -77,6 +79,10 @@ class FileReader:
     def seen(self) -> Lines:
         return published(files_of(self._folder))
 
+    def forget(self) -> None:
+        """Begin anew."""
+        self._checkpoint, self._before = 0, {}
+
     def check(self) -> None:
         files = files_of(self._folder)
         now = int(json.loads(files["metadata"])["checkpoint-ts"]) if "metadata" in files else 0
@@ -92,6 +98,7 @@ class FileReader:
 def gate(patch: pytest.MonkeyPatch, place: str) -> None:
     if place.startswith("folder"):
         patch.setattr("tidemill.sinks.storage.driver.store_of", gated)
+        SUPPLIES.install(patch)
         return
     gate_s3(patch)
     patch.setattr("tidemill.sinks.storage.driver.store_of", lambda uri: BucketStore(*_bucket(uri), current_actor()))
@@ -126,8 +133,8 @@ def trials(place: str, tmp_path_factory: pytest.TempPathFactory) -> Trials[Lines
 
     with pytest.MonkeyPatch.context() as patch:
         gate(patch, place)
-        behind = not place.startswith("folder")
-        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, FileReader, TOML if "csv" in place else "", behind=behind)
+        toml, supplies = TOML if "csv" in place else "", SUPPLIES if place.startswith("folder") else None
+        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, FileReader, toml, behind=supplies is None, supplies=supplies)
     assert sum(map(len, made.truth.values())) >= 9
     return made
 

@@ -6,6 +6,7 @@ A schedule is a list of events. The effects of drivers that lead are counted; an
                                 of its own (0: all that it has), and on until it holds no lock
     Kill(at, behind)            it ends before or behind the effect, another driver takes over
     Fail(at, lost)              the effect is answered 503, or is done and its answer is lost
+    Outage(at)                  the power is lost: all drivers end, and what was not synced is gone
     Behind(at)                  the next listing shows what was there some changes ago
 
 At the end the driver that leads reaches the goal; then each frozen one wakes and runs to its end.
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.support.simulate.actors import Actor, Fate
+from tests.support.simulate.power import PowerSupply
 from tidemill.errors import Fenced, TidemillError
 
 MOST_DRIVERS = 4
@@ -50,11 +52,17 @@ class Behind:
     at: int
 
 
-Event = Freeze | Kill | Fail | Behind
+@dataclass(frozen=True)
+class Outage:
+    at: int
 
 
-def made(seed: int, effects: int, *, behind: bool = False) -> list[Event]:
-    """The schedule of a seed. `effects`: of a run without events; `behind`: whether there are listings that show the past."""
+Event = Freeze | Kill | Fail | Behind | Outage
+
+
+def made(seed: int, effects: int, *, behind: bool = False, outages: bool = False) -> list[Event]:
+    """The schedule of a seed. `effects`: of a run without events; `behind`: whether there are listings that show the past; `outages`: whether
+    the power may be lost."""
     rng = Random(seed)
     events: list[Event] = []
     for _ in range(rng.randint(1, 4)):
@@ -68,6 +76,8 @@ def made(seed: int, effects: int, *, behind: bool = False) -> list[Event]:
             events.append(Fail(at, rng.random() < 0.5))
     if behind:
         events += [Behind(rng.randrange(effects)) for _ in range(rng.randint(0, 2))]
+    if outages:
+        events += [Outage(rng.randrange(effects)) for _ in range(rng.randint(1, 2))]
     return sorted(events, key=lambda event: event.at)
 
 
@@ -81,10 +91,13 @@ class _Frozen:
 @dataclass
 class Run:
     """One run of a schedule. `body`: a driver, until everything is delivered. `check`: raises AssertionError for what no reader may see;
-    called after each effect of a driver that does not lead, and after each that may move what readers see."""
+    called after each effect of a driver that does not lead, and after each that may move what readers see. `after_outage`: called before that
+    when the power was lost, which may take what readers saw before it was durable."""
 
     body: Callable[[Actor], None]
     check: Callable[[], None]
+    power: PowerSupply | None = None
+    after_outage: Callable[[], None] = lambda: None
     story: list[str] = field(default_factory=list)
     effects: int = 0
     _drivers: int = 0
@@ -133,6 +146,10 @@ class Run:
             case Fail(_, lost):
                 self.story.append(f"{leader.name}: its effect {leader.effects}, `{effect}`, {Fate.LOST.value if lost else Fate.AWAY.value}")
                 leader.go(Fate.LOST if lost else Fate.AWAY)
+            case Outage() if self.power is not None:
+                self.story.append(f"the power is lost before effect {leader.effects} of {leader.name}, `{effect}`")
+                self._lose_power(leader, self.power)
+                return self._next()
             case Behind():
                 self.story.append(f"{leader.name}: its effect {leader.effects}, `{effect}`, {Fate.BEHIND.value}")
                 leader.go(Fate.BEHIND)
@@ -141,6 +158,16 @@ class Run:
         if effect is not None and not effect.removeprefix(HOLDING).startswith(("read", "list")):
             self.check()
         return leader
+
+    def _lose_power(self, leader: Actor, power: PowerSupply) -> None:
+        power.go_off()
+        for actor in (leader, *(frozen.actor for frozen in self._frozen)):
+            while actor.effect is not None:
+                actor.go(Fate.KILLED_BEFORE)
+        self._frozen.clear()
+        power.come_back()
+        self.after_outage()
+        self.check()
 
     def _wake(self, leader: Actor) -> None:
         for frozen in list(self._frozen):

@@ -88,7 +88,11 @@ class Store(ABC):
 
     @abstractmethod
     def stage(self, name: str, data: bytes) -> None:
-        """Write or replace a small file of one attempt. It need not survive a crash of the machine."""
+        """Write or replace a small file of one attempt. It need not survive a crash of the machine, unless `settle` names it."""
+
+    @abstractmethod
+    def settle(self, names: Iterable[str]) -> None:
+        """Let the names of staged files, whose content is durable, survive a crash of the machine."""
 
     @abstractmethod
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
@@ -178,6 +182,11 @@ class LocalStore(Store):
             ready = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
             ready.write_bytes(data)
             ready.replace(target)
+
+    def settle(self, names: Iterable[str]) -> None:
+        with file_errors("publishing files", self._root):
+            for folder in {parent for name in names for parent in Path(name).parents}:
+                sync_folder(self._root / folder)
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         folders = set()
@@ -337,6 +346,9 @@ class S3Store(Store):
                     return bytes(stream.read())
             except FileNotFoundError:
                 return None
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Do nothing: a PUT that returned is durable."""
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         with ThreadPoolExecutor(_MOVES_AT_ONCE) as pool:

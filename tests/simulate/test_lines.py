@@ -1,4 +1,4 @@
-"""A file of lines under two to four drivers that freeze, die, and lose answers or all power at any effect, also between the fence and a write."""
+"""A file of lines under two to four drivers that freeze, die, and lose answers or all power at any effect, also behind the fence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LineReader:
 
     def __init__(self, folder: Path, truth: Lines | None) -> None:
         self._folder, self._path, self._truth = folder, folder / "out.jsonl", truth
-        self._checkpoint, self._kept = b"", b""
+        self._checkpoint, self._kept = 0, b""
 
     def seen(self) -> Lines:
         lines, rest = self._lines()
@@ -69,10 +69,11 @@ class LineReader:
     def forget(self) -> None:
         """What a checkpoint that is gone as well stands for may be gone."""
         if self._saved() != self._checkpoint:
-            self._checkpoint, self._kept = b"", b""
+            self._checkpoint, self._kept = 0, b""
 
-    def _saved(self) -> bytes:
-        return b"".join(path.read_bytes() for path in self._folder.rglob(CHECKPOINT))
+    def _saved(self) -> int:
+        """The checkpoint; 0: there is none."""
+        return max((json.loads(path.read_bytes()).get("checkpoint_ts", 0) for path in self._folder.rglob(CHECKPOINT)), default=0)
 
     def check(self) -> None:
         now = self._path.read_bytes() if self._path.exists() else b""
@@ -110,7 +111,9 @@ def gate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(messages, "FileIO", GatedFile)
     patch.setattr(messages, "FileLock", GatedFileLock)
     SUPPLIES.install(patch)
-    sync = SimpleNamespace(**{name: getattr(os, name) for name in ("SEEK_END", "pread", "strerror")}, fsync=gated("sync", os.fsync))  # as installed
+    sync = SimpleNamespace(
+        **{name: getattr(os, name) for name in ("SEEK_END", "pread", "strerror")}, fsync=gated("sync", os.fsync)
+    )  # as installed
     patch.setattr(messages, "os", sync)
 
 

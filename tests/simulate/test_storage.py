@@ -1,4 +1,4 @@
-"""The storage sink, in a folder and in a bucket, under two to four drivers that freeze, die, and lose answers or all power at any effect."""
+"""The storage sink, in a folder and in a bucket, under drivers that freeze, die, and lose answers or all power at any effect."""
 
 from __future__ import annotations
 

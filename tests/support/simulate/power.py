@@ -38,7 +38,7 @@ class PowerSupply:
 
     def synced(self, handle: int) -> None:
         """Take note of an fsync."""
-        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        path = Path(f"/proc/self/fd/{handle}").readlink()
         if self._on and path.is_relative_to(self._root):
             self._keep(path)
 

@@ -61,8 +61,8 @@ Event = Freeze | Kill | Fail | Behind | Outage
 
 
 def made(seed: int, effects: int, *, behind: bool = False, outages: bool = False) -> list[Event]:
-    """The schedule of a seed. `effects`: of a run without events; `behind`: whether there are listings that show the past; `outages`: whether
-    the power may be lost."""
+    """The schedule of a seed. `effects`: of a run without events; `behind`: whether there are listings that show the past; `outages`:
+    whether the power may be lost."""
     rng = Random(seed)
     events: list[Event] = []
     for _ in range(rng.randint(1, 4)):
@@ -91,8 +91,8 @@ class _Frozen:
 @dataclass
 class Run:
     """One run of a schedule. `body`: a driver, until everything is delivered. `check`: raises AssertionError for what no reader may see;
-    called after each effect of a driver that does not lead, and after each that may move what readers see. `after_outage`: called before that
-    when the power was lost, which may take what readers saw before it was durable."""
+    called after each effect of a driver that does not lead, and after each that may move what readers see. `after_outage`: called before
+    that when the power was lost, which may take what readers saw before it was durable."""
 
     body: Callable[[Actor], None]
     check: Callable[[], None]

@@ -77,7 +77,7 @@ def begun(store: Store, ctx: BatchContext) -> int:
 
 def listed(store: Store, ctx: BatchContext) -> list[Part]:
     """Return the parts of an attempt, in the order of items and rounds. Raises SinkUnavailable if the attempt is over: another driver has
-    removed its parts; and if lists of some tasks are missing: a folder of NFS, and some object stores, may show what was there a while ago."""
+    removed its parts; and if lists of tasks are missing: a folder of NFS, and some object stores, may show what was there a while ago."""
     folder = folder_of(ctx)
     names = store.names(folder)
     if _BEGIN not in names:

@@ -92,7 +92,8 @@ class Store(ABC):
 
     @abstractmethod
     def settle(self, names: Iterable[str]) -> None:
-        """Let the names of staged files, whose content is durable, survive a crash of the machine."""
+        """Let the names of staged files, whose content is durable, survive a crash of the machine. Files that another driver has removed
+        are left out."""
 
     @abstractmethod
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
@@ -186,7 +187,8 @@ class LocalStore(Store):
     def settle(self, names: Iterable[str]) -> None:
         with file_errors("publishing files", self._root):
             for folder in {parent for name in names for parent in Path(name).parents}:
-                sync_folder(self._root / folder)
+                with contextlib.suppress(FileNotFoundError):
+                    sync_folder(self._root / folder)
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         folders = set()

@@ -120,7 +120,13 @@ class Run:
             frozen = self._frozen.pop(0)
             self.story.append(f"{frozen.actor.name} wakes at `{frozen.actor.effect}`")
             self._let(frozen.actor, 0)
-        self.check()
+        self._check()
+
+    def _check(self) -> None:
+        try:
+            self.check()
+        except (AssertionError, TidemillError) as error:
+            raise AssertionError(self._told(str(error))) from error
 
     def _next(self) -> Actor:
         self._drivers += 1
@@ -141,7 +147,7 @@ class Run:
                 leader.go(Fate.KILLED_AFTER if behind else Fate.KILLED_BEFORE)
                 while leader.effect is not None:
                     leader.go(Fate.KILLED_BEFORE)
-                self.check()
+                self._check()
                 return self._next()
             case Fail(_, lost):
                 self.story.append(f"{leader.name}: its effect {leader.effects}, `{effect}`, {Fate.LOST.value if lost else Fate.AWAY.value}")
@@ -156,7 +162,7 @@ class Run:
             case _:
                 leader.go(Fate.DONE)
         if effect is not None and not effect.removeprefix(HOLDING).startswith(("read", "list")):
-            self.check()
+            self._check()
         return leader
 
     def _lose_power(self, leader: Actor, power: PowerSupply) -> None:
@@ -167,7 +173,7 @@ class Run:
         self._frozen.clear()
         power.come_back()
         self.after_outage()
-        self.check()
+        self._check()
 
     def _wake(self, leader: Actor) -> None:
         for frozen in list(self._frozen):
@@ -186,7 +192,7 @@ class Run:
         while actor.effect is not None:
             self.story.append(f"    {actor.name}: {actor.effect}")
             actor.go(Fate.DONE)
-            self.check()
+            self._check()
             left -= 1
             if left <= 0 and not _holds(actor) and not actor.locks:
                 return

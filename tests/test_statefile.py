@@ -228,7 +228,7 @@ FILES = [
     File("interval.json", INTERVAL, lambda path: names.parse_interval_json(path.read_bytes(), str(path))),
     File("client.json", {"commit_ts": START}, lambda path: retention._position(path.read_bytes(), str(path))),
     File("begin.json", {"after": START}, of_begin),
-    File("0.0.json", [{"topic": "t", "partition": 0, "date": "", "file": "a/b.part", "bytes": 5}], of_list),
+    File("0.0.json", {"parts": [{"topic": "t", "partition": 0, "date": "", "file": "a/b.part", "bytes": 5}], "messages": 1}, of_list),
     File("tidemill.json", json.loads(owner.note("f", "csv")), lambda path: owner.check(path.read_bytes(), str(path), "f", "csv")),
     File("progress.json", PROGRESS, lambda path: Progress.from_json(path.read_text())),
     File("writer.lock", {"pid": 3, "host": "h"}, lambda path: describe_holder(path.read_bytes()), may_be_lost=True),

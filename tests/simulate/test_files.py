@@ -1,4 +1,4 @@
-"""Message files under two to four drivers that freeze, die and lose answers at any effect."""
+"""Message files under two to four drivers that freeze, die, and lose answers or all power at any effect."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pytest
 from tests.support.simulate.actors import current_gate
 from tests.support.simulate.drivers import History
 from tests.support.simulate.histories import BEFORE, STEPS
+from tests.support.simulate.power import Supplies
 from tests.support.simulate.stores import GatedStore
 from tests.support.simulate.trials import Trials, seeds
 from tidemill.sinks.files import read_messages
 from tidemill.sinks.storage.store import LocalStore
+
+SUPPLIES = Supplies()
 
 Message = tuple[bytes | None, bytes | None]
 Messages = dict[str, list[Message]]
@@ -39,6 +42,10 @@ class MessageReader:
             found.setdefault(place, []).extend(message for message in read_messages(path) if not is_resolved(message[0]))
         return found
 
+    def forget(self) -> None:
+        """Begin anew."""
+        self._resolved, self._before = 0, {}
+
     def check(self) -> None:
         note = self._folder / "tidemill.json"
         now = int(json.loads(note.read_bytes())["resolved_ts"]) if note.exists() else 0
@@ -56,8 +63,8 @@ class MessageReader:
 def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials[Messages]:
     history = History.of(tmp_path_factory.mktemp("log"), BEFORE, STEPS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemill.sinks.files.LocalStore", gated)
-        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, MessageReader)
+        gate(patch)
+        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, MessageReader, supplies=SUPPLIES)
     assert sum(map(len, made.truth.values())) >= 9
     return made
 
@@ -66,11 +73,16 @@ def sink(folder: Path) -> str:
     return f"file://{folder}/out?protocol=open-protocol&partition-num=2"
 
 
+def gate(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tidemill.sinks.files.LocalStore", gated)
+    SUPPLIES.install(patch)
+
+
 def gated(folder: Path) -> GatedStore:
     return GatedStore(LocalStore(folder), current_gate())
 
 
 @pytest.mark.parametrize("seed", seeds(40))
 def test_a_schedule(seed: int, trials: Trials[Messages], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.sinks.files.LocalStore", gated)
+    gate(monkeypatch)
     trials.run(seed)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.lake.lakes import expected, rows_at, shown
-from tests.support.simulate.actors import current_gate
+from tests.support.simulate.actors import AtOnce, current_gate
 from tests.support.simulate.drivers import History
-from tests.support.simulate.lakes import AtOnce, GatedTables, gated_stamp
+from tests.support.simulate.lakes import GatedTables, gated_stamp
 from tests.support.simulate.stores import GatedStore
 from tests.support.simulate.trials import Trials, seeds
 from tidemill.config.uri import SinkUri, parse_sink_uri

@@ -105,7 +105,7 @@ def test_two_processes_with_one_item_never_write_into_one_file(tmp_path: Path) -
         files.begin(context())
     first.append(("t", 0), "", b"whole\nto")
     second.append(("t", 0), "", b"whole\n")
-    second.publish()
+    second.publish(1)
     listed = tables.listed(store, context())
     assert [store.read(part.file) for part in listed] == [b"whole\n"]
     assert [part.bytes for part in listed] == [6]

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,78 @@ def test_a_driver_that_slept_while_it_appended_takes_nothing_of_the_next_one_awa
     old.discard(fence.of(1))
     old.close()
     assert [key for *_, key, _ in lines(uri)] == [*([b"old"] if where == "after" else []), b"new"]
+
+
+def test_a_driver_that_sleeps_while_it_cuts_keeps_the_next_one_out(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fence, old, new = Fence(), open_driver_sink(uri), open_driver_sink(uri)
+    deliver(uri, old, fence.of(1), b"old")
+    monkeypatch.setattr("tidemill.changelog.storage.flock.PATIENCE", 0.0)
+
+    def fail(file: Any, data: bytes) -> None:
+        write_all(file, data)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("tidemill.sinks.messages.write_all", fail)
+    real, slept = FileIO.truncate, []
+
+    class File(FileIO):
+        def truncate(self, size: int | None = None) -> int:
+            if not slept:
+                slept.append(size)
+                fence.epoch = 2
+                with pytest.raises(SinkUnavailable, match="in the middle of a step"):
+                    new.begin_batch(fence.of(2))
+            return real(self, size)
+
+    old.close()
+    monkeypatch.setattr("tidemill.sinks.messages.FileIO", File)
+    deliver(uri, old, fence.of(1, batch=2), b"old")
+    with pytest.raises(SinkUnavailable, match="Input/output error"):
+        old.finish_batch(fence.of(1, batch=2))
+    monkeypatch.undo()
+    assert slept
+    deliver(uri, new, fence.of(2, batch=3), b"new")
+    new.finish_batch(fence.of(2, batch=3))
+    old.discard(fence.of(1, batch=2))
+    old.close()
+    assert [key for *_, key, _ in lines(uri)] == [b"new"]
+
+
+def test_what_is_joined_to_a_torn_line_of_an_older_driver_is_cut_off_and_appended_again(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = open_driver_sink(uri)
+    deliver(uri, driver, context(), b"new")
+
+    def behind_a_torn_line(file: Any, data: bytes) -> None:
+        with Path(parse_sink_uri(uri).path).open("ab") as late:
+            late.write(b'{"topic":"t"')
+        write_all(file, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidemill.sinks.messages.write_all", behind_a_torn_line)
+        with pytest.raises(SinkUnavailable, match="appended late"):
+            driver.finish_batch(context())
+    driver.discard(context())
+    deliver(uri, driver, context(epoch=2), b"new")
+    driver.finish_batch(context(epoch=2))
+    with Path(parse_sink_uri(uri).path).open("ab") as late:
+        late.write(b'{"topic":"t"')
+    deliver(uri, driver, context(epoch=2, batch=2), b"newer")
+    driver.finish_batch(context(epoch=2, batch=2))
+    driver.close()
+    assert [key for *_, key, _ in lines(uri)] == [b"new", b"newer"]
+
+
+def test_a_line_that_is_appended_in_part_is_not_completed_later(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class File(FileIO):
+        def write(self, data: Any) -> int:
+            return super().write(data[:-3])
+
+    driver = open_driver_sink(uri)
+    monkeypatch.setattr("tidemill.sinks.messages.FileIO", File)
+    deliver(uri, driver, context(), b"k")
+    with pytest.raises(SinkUnavailable, match="No space left"):
+        driver.finish_batch(context())
+    assert lines(uri) == []
 
 
 def test_a_driver_that_another_one_has_replaced_leaves_the_parts_of_that_one(uri: str) -> None:

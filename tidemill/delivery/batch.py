@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tidemill.changelog.storage.outcomes import storage_errors
@@ -137,6 +137,7 @@ class BatchDriver:
     def __post_init__(self) -> None:
         self._machine = self._new_machine()
         self._save: Save = no_checkpoint
+        self._acked = 0  # messages of the attempt under way
 
     def _new_machine(self, saved: SavedPosition | None = None, target: int | None = None) -> BatchMachine:
         bootstraps = self.bootstraps is not None
@@ -288,6 +289,7 @@ class BatchDriver:
             case A.CheckTopics():
                 yield E.TopicsChecked(self.refresh_topics())
             case A.BeginAttempt(attempt):
+                self._acked = 0
                 self.sink.begin_batch(self._context(attempt))
                 yield E.AttemptBegun()
             case A.PlanRows(attempt):
@@ -295,6 +297,7 @@ class BatchDriver:
             case A.RunJob(items):
                 results = self.runner.run([*items])
                 self.timings.tasks(results)
+                self._acked += sum(result.acked for result in results if isinstance(result, TaskStats))
                 yield from [E.ItemReported(result) for result in results]
                 yield E.JobEnded(self.clock())
             case A.CheckFence():
@@ -309,7 +312,7 @@ class BatchDriver:
                 self._send_resolved(ts)
                 yield E.ResolvedSent()
             case A.FinishAttempt(attempt):
-                self.sink.finish_batch(self._context(attempt))
+                self.sink.finish_batch(replace(self._context(attempt), acked=self._acked))
                 yield E.AttemptFinished()
             case A.AnnounceDdls(ddls):
                 for ddl in ddls:

@@ -63,6 +63,7 @@ class BatchContext:
     message_limit: int | None = None  # bytes of the largest message that every topic takes
     items: int = 1  # that run at the same time at most
     cluster_id: str = ""  # the upstream's
+    acked: int | None = None  # messages that the attempt's tasks have flushed, once they ended; None: nobody counted
     started_ts: int = 0  # the upstream's time when this delivery started: rows at or below it may have been delivered before
 
 

@@ -1,19 +1,31 @@
-"""`messages:///FILE.jsonl`: each message as a line of JSON, for people, tests and small tools. Format: docs/sinks/messages.md."""
+"""`messages:///FILE.jsonl`: each message as a line of JSON, for people, tests and small tools. Format: docs/sinks/messages.md.
+
+Drivers of the past may append to the file at any time: whole lines, which are repeats, and at worst a torn one. So
+
+ 1. The file is cut under its lock only, and behind a check of the fence in it: a driver that has a successor cuts nothing of what that one
+    appends. A torn end is cut when a driver opens the file and before it appends.
+ 2. A driver appends where it saw the end. If others have appended meanwhile, its own lines may be joined to a torn one: it cuts them off
+    again, and the attempt is repeated.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
+from tidemill.changelog.storage.flock import FileLock
+from tidemill.changelog.storage.open import make_folder
 from tidemill.config.uri import SinkUri
-from tidemill.errors import SinkError
+from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
-from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join
+from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join, log_errors, sync_folder
 
 _PIECE = 1 << 20
 _BEGINNING = b'{"topic":"'
@@ -51,6 +63,7 @@ class MessagesDriverSink(ByDispatchers):
         self._parts = PartReader(_parts_root(uri))
         self._fresh = fresh
         self._file: FileIO | None = None
+        self._lock = FileLock(uri.path)
         self._tail: list[bytes] = []
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
@@ -77,23 +90,34 @@ class MessagesDriverSink(ByDispatchers):
                     join(paths, batch)
                 batch.write(b"".join(self._tail))
                 batch.seek(0)
-                ctx.check_fence(now=True)
                 self._append(ctx, batch, file)
         self._tail.clear()
         self._parts.end(ctx)
 
     def _append(self, ctx: BatchContext, batch: BinaryIO, file: FileIO) -> None:
-        start = file.seek(0, os.SEEK_END)
+        with self._alone(ctx):
+            start = at = _cut_torn_line(file)
         try:
             for lines in whole_lines(batch):
                 write_all(file, lines)
+                at += len(lines)
+                if file.tell() != at:
+                    raise SinkUnavailable(f"{self._path}: an earlier driver has appended late, and the attempt is repeated")
             os.fsync(file.fileno())
         except BaseException:
             self._file = None
-            file.close()
-            ctx.check_fence(now=True)  # else another driver has appended what it delivered
-            os.truncate(self._path, start)
+            with contextlib.closing(file), self._alone(ctx):
+                file.truncate(start)
             raise
+
+    @contextlib.contextmanager
+    def _alone(self, ctx: BatchContext) -> Iterator[None]:
+        """Hold the file's lock while its end is looked at and cut. Raises Fenced, SinkUnavailable."""
+        with contextlib.ExitStack() as held:
+            with log_errors():
+                held.enter_context(self._lock)
+            ctx.check_fence(now=True)
+            yield
 
     def discard(self, ctx: BatchContext) -> None:
         self._tail.clear()
@@ -107,14 +131,17 @@ class MessagesDriverSink(ByDispatchers):
 
     def _opened(self, ctx: BatchContext) -> FileIO:
         if self._file is None:
-            ctx.check_fence(now=True)  # the end of the file is this driver's to cut
-            with file_errors("opening the messages file", self._path):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+            ctx.check_fence(now=True)  # a driver of the past makes no file
+            with file_errors("opening the messages file", self._path), contextlib.ExitStack() as undo:
+                make_folder(self._path.parent)
                 check_is_ours(self._path)
-                file = FileIO(self._path, "a")
-                if self._fresh:
-                    file.truncate(0)
-                _cut_torn_line(self._path)
+                file = undo.enter_context(FileIO(self._path, "a+"))
+                with self._alone(ctx):
+                    if self._fresh:
+                        file.truncate(0)
+                    _cut_torn_line(file)
+                sync_folder(self._path.parent)
+                undo.pop_all()
             self._file, self._fresh = file, False
         return self._file
 
@@ -145,23 +172,21 @@ def whole_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def write_all(file: FileIO, data: bytes) -> None:
-    """Append, in one step if the file system takes it all."""
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+    """Append in one step. Raises OSError if the file system does not take it all: the rest, appended later, would be a torn line."""
+    if file.write(data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Remove an unfinished last line, which a crash left."""
-    with path.open("r+b") as file:
-        end = size = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(0, end - 65_536)
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        if end != size:
-            file.truncate(end)
+def _cut_torn_line(file: FileIO) -> int:
+    """Remove an unfinished last line, which a crash or a driver of the past left. Returns where the file ends then."""
+    end = size = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - 65_536)
+        newline = os.pread(file.fileno(), end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end != size:
+        file.truncate(end)
+    return file.seek(end)

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.changelog.storage.conditional import Unconditional
+from tidemill.errors import LogError, SinkError, SinkUnavailable
 from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
 
 _ATTEMPT = re.compile(r"[0-9]+-([0-9]+)")
@@ -52,6 +53,17 @@ def file_errors(what: str, place: Path) -> Iterator[None]:
     except OSError as error:
         kind = SinkUnavailable if error.errno in _MAY_PASS else SinkError
         raise kind(f"{what}: {error.filename or place}: {error.strerror or error}") from error
+
+
+@contextmanager
+def log_errors() -> Iterator[None]:
+    """Turn errors of the log's storage, whose locks and conditional requests sinks use, into the sink's."""
+    try:
+        yield
+    except Unconditional:
+        raise
+    except LogError as error:
+        raise (SinkUnavailable if error.retryable else SinkError)(error.message, hint=error.hint) from None
 
 
 def sync_folder(folder: Path) -> None:

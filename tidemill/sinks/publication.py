@@ -12,7 +12,7 @@ Invariants:
  1. The note changes by compare-and-swap only. A driver writes a plan only over a note with its own claim.
  2. A driver claims the note first and checks the fence then. So a driver of the past, which fails at the fence, writes no plan, and one
     whose check succeeded before its successor took the fence loses its claim before that successor writes a plan.
- 3. A plan is durable before its first step, and has all that its steps need.
+ 3. A plan is durable before its first step, and has all that its steps need. So the names of staged files are durable before their plan.
  4. A plan in the note is carried out to its end before another one replaces it: by the driver that wrote it or by the next that claims
     the note. It is never discarded.
  5. A step may be taken again at any time, by any driver. Once its plan has been carried out, it changes nothing:
@@ -241,6 +241,7 @@ class Publisher:
         """Carry a plan out. Raises SinkUnavailable if another driver has claimed the note meanwhile: the attempt has to be repeated."""
         ctx.check_fence(now=True)
         if plan.needs_note:
+            self.store.settle([staged for step in plan.steps if isinstance(step, Place) for staged, _ in step.moves])
             self._change(lambda note: self._over(note, ctx, plan))
         self._carry_out(plan)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.open import LocalStorage
-from tidemill.errors import ConfigError, LogCorrupt, LogFenced, PositionGone, SinkError, TidemillError
+from tidemill.errors import ConfigError, LogCorrupt, LogFenced, LogUnavailable, PositionGone, SinkError, TidemillError
 from tidemill.protocols.canal.codes import EntryType
 from tidemill.sinks.canal.store import names
 from tidemill.sinks.canal.store.names import IntervalName, valid_intervals
@@ -229,6 +229,47 @@ def test_an_owner_that_wakes_up_late_changes_nothing() -> None:
     written(storage, 8, 12, [(11, b"c")], epoch=3)
     again.publish(8, 12, again.attempt(8, 12, 3))
     assert everything(MemoryStorage(bucket)) == [(1, b"a"), (7, b"b"), (11, b"c")]
+
+
+def test_the_segments_of_an_announced_interval_stay_while_it_may_appear() -> None:
+    """The next owner lists the store between the announcement and the PUT of the interval, and ends before it publishes anything."""
+    bucket, rows = Bucket(), [(1, b"a"), (7, b"b")]
+    others: list[StorePublisher] = []
+
+    def gate(what: str, name: str) -> None:
+        if names.parse_interval(name.rpartition("/")[2]) is not None and not others:
+            others.append(StorePublisher(MemoryStorage(bucket), "feed", 0))
+
+    old = StorePublisher(MemoryStorage(bucket, gate), "feed", 0)
+    written(MemoryStorage(bucket), 0, 9, rows, epoch=1)
+    with pytest.raises(LogFenced):
+        old.publish(0, 9, old.attempt(0, 9, 1))
+    assert others
+    old.clear_attempt(0, 9, 1)
+    last = StorePublisher(MemoryStorage(bucket), "feed", 0)
+    assert last.head == 9
+    assert everything(MemoryStorage(bucket)) == rows
+
+
+def test_the_segments_of_an_interval_whose_put_is_under_way_stay() -> None:
+    bucket, rows = Bucket(), [(1, b"a"), (7, b"b")]
+    late: list[str] = []
+
+    def gate(what: str, name: str) -> None:
+        if names.parse_interval(name.rpartition("/")[2]) is not None and not late:
+            late.append(name)
+            raise LogUnavailable("no answer")
+
+    old = StorePublisher(MemoryStorage(bucket, gate), "feed", 0)
+    written(MemoryStorage(bucket), 0, 9, rows, epoch=1)
+    attempt = old.attempt(0, 9, 1)
+    content = names.interval_json([names.SegmentRef(str(attempt[0]), len(bucket.content[f"entries/{attempt[0]}"]), 7)])
+    with pytest.raises(LogUnavailable):
+        old.publish(0, 9, attempt)
+    old.clear_attempt(0, 9, 1)
+    bucket.put(late[0], content)
+    assert StorePublisher(MemoryStorage(bucket), "feed", 0).head == 9
+    assert everything(MemoryStorage(bucket)) == rows
 
 
 @pytest.mark.parametrize("step", range(80))

@@ -226,6 +226,34 @@ def test_a_failed_try_leaves_nothing_and_a_late_task_does_no_harm(place: Place) 
     assert content(place.published()) == [101, 102, 201]
 
 
+def test_a_batch_is_not_published_while_a_listing_lacks_a_task(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of NFS may be listed as it was some seconds ago."""
+    feed, ctx = Feed(place.uri("date-separator=none")), context(1, from_ts=100, to_ts=200)
+    version = table_version("d", "t")
+    feed.driver.begin_batch(ctx)
+    for item in range(2):
+        feed.rows(replace(ctx, item=item), some_lines(100 + item, 1, version))
+    store = feed.driver._store
+    names = store.names
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "names", lambda folder: [name for name in names(folder) if name != "1.0.json"])
+        with pytest.raises(SinkUnavailable, match="has 1 of 2 messages"):
+            feed.driver.finish_batch(replace(ctx, acked=2))
+    assert "metadata" not in place.published()
+    feed.driver.finish_batch(replace(ctx, acked=2))
+    assert content(place.published()) == [101, 102]
+
+
+def test_messages_at_or_below_what_is_published_count_as_listed(place: Place) -> None:
+    uri, version = place.uri("date-separator=none"), table_version("d", "t")
+    Feed(uri).batch(context(1, from_ts=100, to_ts=200), some_lines(100, 2, version))
+    feed, again = Feed(uri), context(1, epoch=2, from_ts=100, to_ts=300)
+    feed.driver.begin_batch(again)
+    feed.rows(again, some_lines(100, 2, version))
+    feed.driver.finish_batch(replace(again, acked=2))
+    assert content(place.published()) == [101, 102]
+
+
 def test_a_part_whose_first_write_fails_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(path: Path, *texts: memoryview | bytes, fresh: bool) -> None:
         path.write_bytes(b"half of it")

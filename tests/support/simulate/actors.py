@@ -10,7 +10,8 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from tidemill.errors import SinkUnavailable
 
@@ -31,6 +32,7 @@ class Fate(enum.Enum):
     KILLED_AFTER = "the process ends behind"
     AWAY = "is answered 503"
     LOST = "is done, and its answer is lost"
+    BEHIND = "shows what was there some changes ago"
 
 
 class Actor(threading.Thread):
@@ -43,6 +45,9 @@ class Actor(threading.Thread):
         self._fate = Fate.DONE
         self._dead = False
         self._turn = threading.Lock()
+        self.locks = 0  # that others meet as held while it stands still
+        self.behind = False  # while it takes an effect that is to show the past
+        self.late = False  # others have gone on while it stood still
         self.effect: str | None = None
         self.effects = 0
         self.error: BaseException | None = None
@@ -85,6 +90,7 @@ class Actor(threading.Thread):
                 raise Killed
             if fate is Fate.AWAY:
                 raise SinkUnavailable(f"{effect}: 503 Slow Down")
+            self.behind = fate is Fate.BEHIND
             result = act()
             if fate is Fate.KILLED_AFTER:
                 self._dead = True
@@ -94,8 +100,37 @@ class Actor(threading.Thread):
             return result
 
 
-def current_gate() -> Callable[[str, Callable[[], T]], T]:
-    """Return the gate of the actor in whose thread this runs."""
+def current_actor() -> Actor:
+    """Return the actor in whose thread this runs."""
     actor = threading.current_thread()
     assert isinstance(actor, Actor), f"{actor} is no simulated driver"
-    return actor.gate
+    return actor
+
+
+def current_gate() -> Callable[[str, Callable[[], T]], T]:
+    """Return the gate of the actor in whose thread this runs."""
+    return current_actor().gate
+
+
+class AtOnce:
+    """An executor of the thread that asks: a simulated driver has one."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        """Take what an executor takes."""
+
+    def submit(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
+        found: Future[Any] = Future()
+        try:
+            found.set_result(work(*given))
+        except Exception as error:
+            found.set_exception(error)
+        return found
+
+    def shutdown(self) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> AtOnce:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()

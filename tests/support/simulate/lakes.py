@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from tests.support.simulate.actors import current_gate
@@ -48,21 +47,3 @@ def gated_stamp(changefeed: str, resolved_ts: int, epoch: int, check_fence: Any)
         gate("step behind the fence", _nothing)
 
     return Stamp(changefeed, resolved_ts, epoch, check)
-
-
-class AtOnce:
-    """An executor of the thread that asks: a simulated driver has one."""
-
-    def __init__(self, *given: Any, **more: Any) -> None:
-        """Take what an executor takes."""
-
-    def submit(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
-        found: Future[Any] = Future()
-        try:
-            found.set_result(work(*given))
-        except Exception as error:
-            found.set_exception(error)
-        return found
-
-    def shutdown(self) -> None:
-        """Do nothing."""

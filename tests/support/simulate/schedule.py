@@ -3,9 +3,11 @@
 A schedule is a list of events. The effects of drivers that lead are counted; an event comes at one of them:
 
     Freeze(at, wakes, burst)    it stands still, another driver takes over. It wakes after `wakes` effects of others, for `burst` effects
-                                of its own (0: all that it has)
+                                of its own (0: all that it has), and on until it holds no lock
     Kill(at, behind)            it ends before or behind the effect, another driver takes over
     Fail(at, lost)              the effect is answered 503, or is done and its answer is lost
+    Outage(at)                  the power is lost: all drivers end, and what was not synced is gone
+    Behind(at)                  the next listing shows what was there some changes ago
 
 At the end the driver that leads reaches the goal; then each frozen one wakes and runs to its end.
 """
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.support.simulate.actors import Actor, Fate
+from tests.support.simulate.power import PowerSupply
 from tidemill.errors import Fenced, TidemillError
 
 MOST_DRIVERS = 4
@@ -44,11 +47,22 @@ class Fail:
     lost: bool
 
 
-Event = Freeze | Kill | Fail
+@dataclass(frozen=True)
+class Behind:
+    at: int
 
 
-def made(seed: int, effects: int) -> list[Event]:
-    """The schedule of a seed. `effects`: of a run without events."""
+@dataclass(frozen=True)
+class Outage:
+    at: int
+
+
+Event = Freeze | Kill | Fail | Behind | Outage
+
+
+def made(seed: int, effects: int, *, behind: bool = False, outages: bool = False) -> list[Event]:
+    """The schedule of a seed. `effects`: of a run without events; `behind`: whether there are listings that show the past; `outages`:
+    whether the power may be lost."""
     rng = Random(seed)
     events: list[Event] = []
     for _ in range(rng.randint(1, 4)):
@@ -60,6 +74,10 @@ def made(seed: int, effects: int) -> list[Event]:
             events.append(Kill(at, rng.random() < 0.5))
         else:
             events.append(Fail(at, rng.random() < 0.5))
+    if behind:
+        events += [Behind(rng.randrange(effects)) for _ in range(rng.randint(0, 2))]
+    if outages:
+        events += [Outage(rng.randrange(effects)) for _ in range(rng.randint(1, 2))]
     return sorted(events, key=lambda event: event.at)
 
 
@@ -73,10 +91,13 @@ class _Frozen:
 @dataclass
 class Run:
     """One run of a schedule. `body`: a driver, until everything is delivered. `check`: raises AssertionError for what no reader may see;
-    called after each effect of a driver that does not lead, and after each that may move what readers see."""
+    called after each effect of a driver that does not lead, and after each that may move what readers see. `after_outage`: called before
+    that when the power was lost, which may take what readers saw before it was durable."""
 
     body: Callable[[Actor], None]
     check: Callable[[], None]
+    power: PowerSupply | None = None
+    after_outage: Callable[[], None] = lambda: None
     story: list[str] = field(default_factory=list)
     effects: int = 0
     _drivers: int = 0
@@ -91,7 +112,7 @@ class Run:
             if leader.effect is None:
                 leader = self._next()
                 continue
-            due = waiting and waiting[0].at <= self.effects and not (isinstance(waiting[0], Freeze) and _holds(leader))
+            due = waiting and waiting[0].at <= self.effects and _may(waiting[0], leader)
             leader = self._lead(leader, waiting.pop(0) if due else None)
             self._wake(leader)
         self._ended(leader, leads=True)
@@ -99,7 +120,13 @@ class Run:
             frozen = self._frozen.pop(0)
             self.story.append(f"{frozen.actor.name} wakes at `{frozen.actor.effect}`")
             self._let(frozen.actor, 0)
-        self.check()
+        self._check()
+
+    def _check(self) -> None:
+        try:
+            self.check()
+        except (AssertionError, TidemillError) as error:
+            raise AssertionError(self._told(str(error))) from error
 
     def _next(self) -> Actor:
         self._drivers += 1
@@ -120,16 +147,33 @@ class Run:
                 leader.go(Fate.KILLED_AFTER if behind else Fate.KILLED_BEFORE)
                 while leader.effect is not None:
                     leader.go(Fate.KILLED_BEFORE)
-                self.check()
+                self._check()
                 return self._next()
             case Fail(_, lost):
                 self.story.append(f"{leader.name}: its effect {leader.effects}, `{effect}`, {Fate.LOST.value if lost else Fate.AWAY.value}")
                 leader.go(Fate.LOST if lost else Fate.AWAY)
+            case Outage() if self.power is not None:
+                self.story.append(f"the power is lost before effect {leader.effects} of {leader.name}, `{effect}`")
+                self._lose_power(leader, self.power)
+                return self._next()
+            case Behind():
+                self.story.append(f"{leader.name}: its effect {leader.effects}, `{effect}`, {Fate.BEHIND.value}")
+                leader.go(Fate.BEHIND)
             case _:
                 leader.go(Fate.DONE)
         if effect is not None and not effect.removeprefix(HOLDING).startswith(("read", "list")):
-            self.check()
+            self._check()
         return leader
+
+    def _lose_power(self, leader: Actor, power: PowerSupply) -> None:
+        power.go_off()
+        for actor in (leader, *(frozen.actor for frozen in self._frozen)):
+            while actor.effect is not None:
+                actor.go(Fate.KILLED_BEFORE)
+        self._frozen.clear()
+        power.come_back()
+        self.after_outage()
+        self._check()
 
     def _wake(self, leader: Actor) -> None:
         for frozen in list(self._frozen):
@@ -143,13 +187,14 @@ class Run:
 
     def _let(self, actor: Actor, burst: int) -> None:
         """Let a driver that does not lead take some effects; 0: all that it has."""
+        actor.late = True
         left = burst or MOST_EFFECTS
         while actor.effect is not None:
             self.story.append(f"    {actor.name}: {actor.effect}")
             actor.go(Fate.DONE)
-            self.check()
+            self._check()
             left -= 1
-            if left <= 0 and not _holds(actor):
+            if left <= 0 and not _holds(actor) and not actor.locks:
                 return
         self._ended(actor, leads=False)
 
@@ -163,6 +208,13 @@ class Run:
 
 def _holds(actor: Actor) -> bool:
     return actor.effect is not None and actor.effect.startswith(HOLDING)
+
+
+def _may(event: Event, leader: Actor) -> bool:
+    """Whether an event that is due may come at the effect at which the driver that leads stands."""
+    if isinstance(event, Behind):
+        return leader.effect is not None and leader.effect.startswith("list")
+    return not (isinstance(event, Freeze) and _holds(leader))
 
 
 def _again(error: BaseException | None) -> bool:

@@ -47,6 +47,9 @@ class GatedStore(Store):
     def stage(self, name: str, data: bytes) -> None:
         self._gate(f"stage {name}", lambda: self._inner.stage(name, data))
 
+    def settle(self, names: Iterable[str]) -> None:
+        self._gate("sync staged files", lambda: self._inner.settle(names))
+
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         for old, new in moves:
             self._gate(f"move {new}", partial(self._inner.move, [(old, new)]))

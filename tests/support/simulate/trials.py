@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from tests.support.simulate.drivers import Changefeed, History
+from tests.support.simulate.power import Supplies
 from tests.support.simulate.schedule import Event, Run, made, shrunk
 
 Seen = TypeVar("Seen")
@@ -29,8 +30,17 @@ class Reader(Protocol[Seen]):
         """What is published."""
 
 
+@runtime_checkable
+class Forgets(Protocol):
+    """A reader that stays when the power is lost."""
+
+    def forget(self) -> None:
+        """Take what was not durable for gone."""
+
+
 class Trials(Generic[Seen]):
-    """`sink`: the URI of a sink below a folder. `reader`: its reader, who knows the truth (None: this run makes it)."""
+    """`sink`: the URI of a sink below a folder. `reader`: its reader, who knows the truth (None: this run makes it). `behind`: its
+    listings may show the past. `supplies`: the power may be lost."""
 
     def __init__(
         self,
@@ -39,9 +49,12 @@ class Trials(Generic[Seen]):
         sink: Callable[[Path], str],
         reader: Callable[[Path, Seen | None], Reader[Seen]],
         toml: str = "",
+        *,
+        behind: bool = False,
+        supplies: Supplies | None = None,
     ) -> None:
         self._history, self._folder, self._sink, self._reader, self._toml = history, folder, sink, reader, toml
-        self._runs = 0
+        self._runs, self._behind, self._supplies = 0, behind, supplies
         run, last = self._play((), None)
         self.effects, self.truth = run.effects, last.seen()
 
@@ -51,7 +64,15 @@ class Trials(Generic[Seen]):
         feed = Changefeed(self._history, folder, self._sink(folder), self._toml)
         reader = self._reader(folder, truth)
         run = Run(feed.drive, reader.check)
-        run.play(events)
+        if self._supplies is not None:
+            run.power = self._supplies.start(folder)
+            assert isinstance(reader, Forgets)
+            run.after_outage = reader.forget
+        try:
+            run.play(events)
+        finally:
+            if self._supplies is not None:
+                self._supplies.stop()
         return run, reader
 
     def _failure(self, events: Sequence[Event]) -> AssertionError | None:
@@ -64,7 +85,7 @@ class Trials(Generic[Seen]):
 
     def run(self, seed: int) -> None:
         """Run the schedule of a seed. Raises AssertionError with the shortest schedule that fails, and its story."""
-        events = made(seed, self.effects)
+        events = made(seed, self.effects, behind=self._behind, outages=self._supplies is not None)
         error = self._failure(events)
         if error is not None:
             shortest = shrunk(events, lambda part: self._failure(part) is not None)

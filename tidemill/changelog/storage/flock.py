@@ -1,7 +1,8 @@
-"""The short lock of one folder of a local log. Under it, reading owner.json and the publication that depends on it are one step.
+"""Short locks: that of one folder of a local log, under which reading owner.json and the publication that depends on it are one step; and
+that of a file which several writers append to.
 
-It is the operating system's (flock) on a file beside the folder, and ends with its process. A writer that is suspended while it holds the
-lock keeps others out. A writer that waits too long raises an error that names that process.
+They are the operating system's (flock), the folder's on a file beside it, and end with their process. A writer that is suspended while it
+holds one keeps others out. A writer that waits too long raises an error, which names the process that holds a folder.
 """
 
 from __future__ import annotations
@@ -38,18 +39,16 @@ def describe_holder(content: bytes) -> str:
         return "another process"
 
 
-class FolderLock:
-    """A folder's lock for one writer; its threads take turns. Use it as a context manager."""
+class FileLock:
+    """The lock of a file for one writer; its threads take turns. Use it as a context manager."""
 
-    def __init__(self, folder: str) -> None:
-        """`folder`: a path."""
-        self.path = f"{folder}.lock"
+    def __init__(self, path: str) -> None:
+        self.path = path
         self._turn = threading.Lock()
         self._handle = -1
-        self._pid, self._signature = 0, b""
 
     def __enter__(self) -> None:
-        """Take the lock. Raises FolderHeld naming the process that holds it; LogUnavailable, LogRefused if the file system fails."""
+        """Take the lock. Raises FolderHeld; LogUnavailable, LogRefused if the file system fails."""
         self._turn.acquire()
         try:
             self._handle = self._locked()
@@ -85,6 +84,47 @@ class FolderLock:
                 raise
             return handle
 
+    def _wait(self, handle: int) -> None:
+        """Wait until the lock is free. Raises FolderHeld, and closes the handle."""
+        waiting = _Waiting(handle)
+        if waiting.over.wait(PATIENCE):
+            if waiting.failure is not None:
+                os.close(handle)
+                raise waiting.failure
+            return
+        by = self._holder(handle)
+        if waiting.give_up():
+            raise FolderHeld(
+                f"{self.path} has been held for {PATIENCE:g} s: {by} is in the middle of a step",
+                hint="It is stopped, or its disk hangs. Let it go on, or end it (kill -9); then try again.",
+            )
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+
+    def _sign(self, handle: int) -> None:
+        """Do nothing: the file's content is its writers'."""
+
+    def _holder(self, handle: int) -> str:
+        return "another process"
+
+
+class FolderLock(FileLock):
+    """A folder's lock for one writer; its threads take turns. Use it as a context manager."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder`: a path."""
+        super().__init__(f"{folder}.lock")
+        self._pid, self._signature = 0, b""
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self.path, flags, 0o644)
+        except FileNotFoundError:
+            make_folder(Path(self.path).parent)
+            return os.open(self.path, flags, 0o644)
+
     def _sign(self, handle: int) -> None:
         """Write the holder into the file, unless it is there already."""
         pid = os.getpid()
@@ -94,28 +134,8 @@ class FolderLock:
             os.ftruncate(handle, 0)
             os.pwrite(handle, self._signature, 0)
 
-    def _wait(self, handle: int) -> None:
-        """Wait until the lock is free. Raises FolderHeld, and closes the handle."""
-        waiting = _Waiting(handle)
-        if waiting.over.wait(PATIENCE):
-            if waiting.failure is not None:
-                os.close(handle)
-                raise waiting.failure
-            return
-        by = describe_holder(os.pread(handle, 4096, 0))
-        if waiting.give_up():
-            raise FolderHeld(
-                f"{self.path} has been held for {PATIENCE:g} s: {by} is in the middle of a step",
-                hint="It is stopped, or its disk hangs. Let it go on, or end it (kill -9); then try again.",
-            )
-
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            return os.open(self.path, flags, 0o644)
-        except FileNotFoundError:
-            make_folder(Path(self.path).parent)
-            return os.open(self.path, flags, 0o644)
+    def _holder(self, handle: int) -> str:
+        return describe_holder(os.pread(handle, 4096, 0))
 
 
 class _Waiting:

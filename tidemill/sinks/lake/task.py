@@ -70,7 +70,7 @@ class LakeTaskSink:
         """Stage the rest. Returns the number of changes since `begin`."""
         for target in [*self._waiting]:
             self._stage(target)
-        self._files.publish()
+        self._files.publish(self._taken)
         return self._taken
 
     def abandon(self) -> None:

@@ -2,7 +2,8 @@
 
 .tidemill/tries/<batch>-<epoch>/begin.json                 the driver began this attempt; {"after": ts}: rows at or below are published
 .tidemill/tries/<batch>-<epoch>/<item>.<round>.<n>.<attempt>.part    bytes of one data file to be
-.tidemill/tries/<batch>-<epoch>/<item>.<round>.json        the list of parts, once all are complete; other parts are ignored
+.tidemill/tries/<batch>-<epoch>/<item>.<round>.json        the list of parts, once all are complete; other parts are ignored; and how
+                                                           many messages they stand for
 
 `attempt` is unique, so two processes that run the same item never write to one file. A list names the files of one process.
 """
@@ -76,19 +77,23 @@ def begun(store: Store, ctx: BatchContext) -> int:
 
 def listed(store: Store, ctx: BatchContext) -> list[Part]:
     """Return the parts of an attempt, in the order of items and rounds. Raises SinkUnavailable if the attempt is over: another driver has
-    removed its parts."""
+    removed its parts; and if lists of tasks are missing: a folder of NFS, and some object stores, may show what was there a while ago."""
     folder = folder_of(ctx)
     names = store.names(folder)
     if _BEGIN not in names:
         raise SinkUnavailable(f"{store}: batch {ctx.batch}, try {ctx.epoch} is over: another driver has removed its parts")
     lists = sorted((int(m[1]), int(m[2]), m[0]) for name in names if (m := _LIST.fullmatch(name)))
-    found = []
+    found, messages = [], 0
     for _, _, name in lists:
         text = store.read(f"{folder}/{name}")
         if text is None:
             raise SinkUnavailable(f"{store}: {folder}/{name} was listed and is gone")
         where = f"{store}/{folder}/{name}"
-        found += [_part(one, where) for one in statefile.read(b'{"parts": %b}' % text, where, NOTE).parts("parts")]
+        content = statefile.read(text, where, NOTE)
+        found += [_part(part, where) for part in content.parts("parts")]
+        messages += content.integer("messages")
+    if ctx.acked is not None and messages != ctx.acked:
+        raise SinkUnavailable(f"{store}: the listing of {folder} is behind: it has {messages} of {ctx.acked} messages")
     return found
 
 
@@ -104,7 +109,7 @@ class PartFiles:
         self._store, self._size = store, size
         self._spool: Path | None = None  # local scratch of a store that is not local
         self._folder = ""
-        self._item = self._round = 0
+        self._item = self._round = self._listed = 0
         self._writer_id = ""
         self._check_fence: FenceCheck = no_fence_check
         self._open: dict[tuple[Target, str], Part] = {}
@@ -112,7 +117,8 @@ class PartFiles:
 
     def begin(self, ctx: BatchContext) -> None:
         self.abandon()
-        self._folder, self._item, self._round, self._check_fence = folder_of(ctx), ctx.item, 0, ctx.check_fence
+        self._folder, self._item, self._check_fence = folder_of(ctx), ctx.item, ctx.check_fence
+        self._round = self._listed = 0
         self._writer_id = new_writer_id()
 
     def room(self, target: Target, date: str) -> int:
@@ -141,10 +147,10 @@ class PartFiles:
         else:
             self._open[place] = part
 
-    def publish(self) -> None:
-        """Make all parts durable, then list them."""
+    def publish(self, taken: int) -> None:
+        """Make all parts durable, then list them. `taken`: messages since `begin`, also such as gave no bytes."""
         parts = sorted([*self._full, *self._open.values()], key=lambda part: int(part.file.rsplit(".", 3)[1]))
-        if not parts:
+        if not parts and taken == self._listed:
             return
         for part in parts:
             path = self._path(part)
@@ -154,10 +160,10 @@ class PartFiles:
             else:
                 _sync(path)
         self._check_fence(now=True)
-        text = json.dumps([asdict(part) for part in parts])
+        text = json.dumps({"parts": [asdict(part) for part in parts], "messages": taken - self._listed})
         self._store.stage(f"{self._folder}/{self._item}.{self._round}.json", text.encode())
         self._forget(parts)
-        self._round += 1
+        self._round, self._listed = self._round + 1, taken
 
     def abandon(self) -> None:
         """Remove parts that are not listed. Never raises."""

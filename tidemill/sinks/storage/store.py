@@ -29,8 +29,8 @@ from tidemill.changelog.storage.conditional import Unconditional, swap
 from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import make_folder
 from tidemill.config.uri import S3Options
-from tidemill.errors import LogError, SinkError, SinkUnavailable
-from tidemill.sinks.parts import file_errors, sync_folder
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.sinks.parts import file_errors, log_errors, sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +42,6 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 """What a file system without hard links answers."""
 _TIMEOUT_S = 30.0
 _MOVES_AT_ONCE = 16
-
-
-@contextlib.contextmanager
-def _log_errors() -> Iterator[None]:
-    """Turn errors of the log's storage, whose locks and conditional requests are used here, into the sink's."""
-    try:
-        yield
-    except Unconditional:
-        raise
-    except LogError as error:
-        raise (SinkUnavailable if error.retryable else SinkError)(error.message, hint=error.hint) from None
 
 
 def _digest(data: bytes) -> Token:
@@ -99,7 +88,12 @@ class Store(ABC):
 
     @abstractmethod
     def stage(self, name: str, data: bytes) -> None:
-        """Write or replace a small file of one attempt. It need not survive a crash of the machine."""
+        """Write or replace a small file of one attempt. It need not survive a crash of the machine, unless `settle` names it."""
+
+    @abstractmethod
+    def settle(self, names: Iterable[str]) -> None:
+        """Let the names of staged files, whose content is durable, survive a crash of the machine. Files that another driver has removed
+        are left out."""
 
     @abstractmethod
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
@@ -172,7 +166,7 @@ class LocalStore(Store):
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                with _log_errors(), self._lock:
+                with log_errors(), self._lock:
                     known = self.versioned(name)
                     if (known[1] if known is not None else None) != expected:
                         return None
@@ -189,6 +183,12 @@ class LocalStore(Store):
             ready = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
             ready.write_bytes(data)
             ready.replace(target)
+
+    def settle(self, names: Iterable[str]) -> None:
+        with file_errors("publishing files", self._root):
+            for folder in {parent for name in names for parent in Path(name).parents}:
+                with contextlib.suppress(FileNotFoundError):
+                    sync_folder(self._root / folder)
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         folders = set()
@@ -312,7 +312,7 @@ class S3Store(Store):
     def versioned(self, name: str) -> tuple[bytes, Token] | None:
         objects = s3.objects_of(self._fs, self._root) if self._conditional else None
         if objects is not None:
-            with _log_errors():
+            with log_errors():
                 return objects.get(name)
         data = self.read(name)
         return None if data is None else (data, _digest(data))
@@ -323,7 +323,7 @@ class S3Store(Store):
         objects = s3.objects_of(self._fs, self._root) if self._conditional else None
         if objects is not None:
             try:
-                with _log_errors():
+                with log_errors():
                     return swap(objects, name, expected, data)
             except Unconditional:
                 log.warning("%s does not know conditional requests: only one driver at a time may write there", self)
@@ -348,6 +348,9 @@ class S3Store(Store):
                     return bytes(stream.read())
             except FileNotFoundError:
                 return None
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Do nothing: a PUT that returned is durable."""
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         with ThreadPoolExecutor(_MOVES_AT_ONCE) as pool:

@@ -63,7 +63,7 @@ class StorageTaskSink:
             start = cut
 
     def flush(self) -> int:
-        self._files.publish()
+        self._files.publish(self._taken)
         return self._taken
 
     def abandon(self) -> None:

@@ -103,7 +103,7 @@ class StorePublisher:
         return sorted(hour for hour in self._storage.subfolders(ENTRIES) if names.is_hour(hour) and hour >= first)
 
     def _adopt(self) -> None:
-        """Move the head over intervals that an earlier owner published before it died, and remove what no interval names."""
+        """Move the head over intervals that an earlier owner published before it died, and remove what no interval names or may name."""
         first = names.hour_of(self.head)
         found: dict[str, list[str]] = {hour: self._storage.names(f"{ENTRIES}/{hour}") for hour in self._hours(first)}
         intervals = [one for files in found.values() for name in files if (one := names.parse_interval(name)) is not None]
@@ -116,8 +116,15 @@ class StorePublisher:
         with self._ownership.publishing(ENTRIES):
             for hour, files in found.items():
                 for name in files:
-                    if log_format.is_temporary(name) or (names.parse_segment(name) is not None and f"{hour}/{name}" not in kept):
+                    segment = names.parse_segment(name)
+                    unnamed = segment is not None and f"{hour}/{name}" not in kept and not self._may_be_named(segment)
+                    if log_format.is_temporary(name) or unnamed:
                         self._storage.delete(f"{ENTRIES}/{hour}/{name}")
+
+    def _may_be_named(self, segment: SegmentName) -> bool:
+        """Whether an interval that was announced, by this owner or one before it, may still appear and name a segment."""
+        pledged = self._ownership.pledged_to(ENTRIES)
+        return pledged is not None and self.head < segment.to_ts <= pledged
 
     # ---- publishing
 
@@ -147,11 +154,11 @@ class StorePublisher:
                         yield one
 
     def clear_attempt(self, from_ts: int, to_ts: int, epoch: int) -> None:
-        """Remove the segments of an attempt, unless they are published."""
+        """Remove the segments of an attempt, unless they are published or may still be."""
         intervals = [one for one in self._intervals(from_ts, to_ts) if one.from_ts < to_ts and one.to_ts > from_ts]
         kept = {ref.name for one in intervals for ref in read_interval(self._storage, one)}
         for segment in list(self._written(from_ts, to_ts)):
-            if segment.epoch == epoch and str(segment) not in kept:
+            if segment.epoch == epoch and str(segment) not in kept and not self._may_be_named(segment):
                 self._storage.delete(f"{ENTRIES}/{segment}")
 
     def _intervals(self, from_ts: int, to_ts: int) -> Iterator[IntervalName]:

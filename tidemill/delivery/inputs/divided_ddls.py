@@ -16,7 +16,7 @@ from tidemill.tidb.ddltext.synthesized import drop_table, drop_view, exchanged_p
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.names import folded
 from tidemill.tidb.schema.codes import Action
-from tidemill.tidb.schema.events import DdlEvent, Name
+from tidemill.tidb.schema.events import DdlEvent, Name, RenameStep
 from tidemill.tidb.schema.tracking.statements import Statement
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 
@@ -29,7 +29,7 @@ def divided(event: DdlEvent, router: TableRouter, snapshot: Snapshot) -> Sequenc
     if event.type == Action.DROP_SCHEMA and router.routes:
         return _dropped(event, router, snapshot(event.ts - 1))
     if not router.into_database:
-        return (event,)
+        return tuple(_step(event, step) for step in event.steps) if router.sends_steps and event.steps else (event,)
     inside, was_inside = router.passes(event.schema, event.table), router.passes(event.pre_schema, event.pre_table)
     if inside == was_inside:
         return (event,)
@@ -88,6 +88,17 @@ def _drop(event: DdlEvent, seq: int, version: TableVersion) -> DdlEvent:
     return _as(
         event, kind, name, text(name), seq=seq, pre_schema=name[0], pre_table=name[1], table_id=version.table_id, before=version,
         other=version,
+    )  # fmt: skip
+
+
+# RENAME TABLE of several tables, in messages
+
+
+def _step(event: DdlEvent, step: RenameStep) -> DdlEvent:
+    """Return a pair of the statement, as TiCDC sends it. `before` stays the table's version before the statement: no other has rows."""
+    return _as(
+        event, Action.RENAME_TABLE, step.new, rename_table(step.old, step.new), seq=step.place, pre_schema=step.old[0],
+        pre_table=step.old[1], after=event.after and event.after.named(step.new),
     )  # fmt: skip
 
 

@@ -83,6 +83,7 @@ class TableRouter:
         self._dispatcher = Dispatcher([]) if one_target else settings.config.dispatcher()
         self._database = settings.sink.mysql
         self._lake = settings.sink.lake is not None
+        self._files = wants_tables(settings.sink)
         self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
         self._selectors: ColumnSelectors = settings.config.column_selectors()
         self._routes = settings.config.table_routes()
@@ -98,6 +99,11 @@ class TableRouter:
     def into_database(self) -> bool:
         """Whether DDLs are run in a database."""
         return self._database is not None
+
+    @property
+    def sends_steps(self) -> bool:
+        """Whether a RENAME TABLE of several tables goes out pair by pair, as messages that are run one by one."""
+        return self._database is None and not self._lake and not self._files
 
     def table(self, version: TableVersion) -> PackedTable | None:
         """A table whose rows are delivered, else None. Settings that do not fit it are its fault, see `PackedTable`."""
@@ -166,10 +172,14 @@ class TableRouter:
         return self.passes(version.schema, version.table) and self._eligible(version.info) and version.info.has_rows
 
     def topic(self, event: DdlEvent) -> str:
-        """The topic of a DDL: that of its table, by the name before the DDL if there was one; the sink's topic for a DDL of a schema."""
+        """The topic of a DDL: that of its table, by the name before the DDL if there was one; the sink's topic for a DDL of a schema.
+
+        A name that a table has only within a RENAME of several tables has no topic."""
         if not event.table:
             return self._topic
         name = (event.pre_schema, event.pre_table) if event.pre_table else (event.schema, event.table)
+        if event.steps and event.before is not None:
+            name = event.before.name
         return self._dispatcher.topic(*name, self._topic)
 
     def routed(self, event: DdlEvent) -> DdlEvent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 Name = tuple[str, str]
 """Schema and table."""
+
+
+class RenameStep(NamedTuple):
+    """A pair of a RENAME TABLE of several tables. `place`: among the pairs of the statement."""
+
+    place: int
+    old: Name
+    new: Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class DdlEvent:
     bdr_role: str = ""  # of the cluster then; empty as well if another change data capture ran it
     statement: Statement | None = None  # what `query` was printed from
     names: Mapping[Name, Name] = field(default_factory=dict)  # of the statement (no table: a schema), where the catalogue has other letters
+    steps: tuple[RenameStep, ...] = ()  # of a RENAME TABLE of several tables, those of this table, if they can be sent one by one
     group: tuple[DdlEvent, ...] = ()  # the renames of one statement, this one among them, each without a group; empty: stands alone
 
     @property
@@ -66,10 +75,10 @@ class DdlEvent:
 
 
 def grouped(events: Iterable[DdlEvent]) -> list[DdlEvent]:
-    """Return the events with the renames of one statement as groups. A rename that is left alone has no group."""
+    """Return the events with the renames of one statement as groups, in their order. A rename that is left alone has no group."""
     found: list[DdlEvent] = []
     for _, some in groupby(events, lambda event: (event.ts, event.job_id, event.type)):
-        members = tuple(some)
+        members = tuple(sorted(some, key=lambda event: event.seq))
         is_group = members[0].type == Action.RENAME_TABLE and len(members) > 1
         found += [replace(event, group=members) for event in members] if is_group else members
     return found

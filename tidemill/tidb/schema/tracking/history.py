@@ -430,6 +430,7 @@ def _draft(event: PlacedDdl) -> DdlEvent:
         start_ts=event.start_ts,
         bdr_role=event.bdr_role,
         statement=event.statement,
+        steps=event.steps,
     )
 
 

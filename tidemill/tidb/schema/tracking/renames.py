@@ -1,12 +1,12 @@
-"""RENAME TABLE with several tables: for each table one move from its first name to its last, in an order that can be run."""
+"""RENAME TABLE with several tables: for each table one move from its first name to its last, in an order that can be run, and the pairs of
+the statement, which can be run one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-Name = tuple[str, str]
-"""Schema and table."""
+from tidemill.tidb.schema.events import Name, RenameStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,21 @@ def in_order(moves: Sequence[Move]) -> list[Move]:
         ordered.append(move)
         left.remove(move)
     return ordered
+
+
+def steps_of(pairs: Sequence[Move]) -> dict[int, tuple[RenameStep, ...]]:
+    """Return the pairs of a statement by table id: all of them, in their order, so that a consumer can run each as it comes.
+
+    None at all where one would be missing or cannot be told from another: a table that keeps its name has no event, a database may be gone
+    from the catalogue, and a consumer knows a DDL that comes again by its text.
+    """
+    steps: dict[int, tuple[RenameStep, ...]] = {}
+    for place, pair in enumerate(pairs):
+        steps[pair.table_id] = (*steps.get(pair.table_id, ()), RenameStep(place, pair.old, pair.new))
+    keeps_its_name = any(of_table[0].old == of_table[-1].new for of_table in steps.values())
+    is_repeated = len({(pair.old, pair.new) for pair in pairs}) < len(pairs)
+    is_known = all(all(pair.old) and all(pair.new) for pair in pairs)
+    return {} if keeps_its_name or is_repeated or not is_known else steps
 
 
 def in_one_statement(moves: Sequence[Move], spare: Callable[[Move], Name]) -> list[tuple[Name, Name]]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action, JobState
-from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.events import RenameStep
+from tidemill.tidb.schema.job import DdlJob, Rename
 from tidemill.tidb.schema.tracking import statements
 from tidemill.tidb.schema.tracking.catalog import Catalog
 from tidemill.tidb.schema.tracking.named import Name
-from tidemill.tidb.schema.tracking.renames import Move, in_order
+from tidemill.tidb.schema.tracking.renames import Move, in_order, steps_of
 from tidemill.tidb.schema.tracking.statements import Statement
 from tidemill.tidb.schema.tracking.versions import Change, TableVersion
 from tidemill.tidb.schema.tracking.view import statement_view
@@ -123,6 +124,7 @@ class PlacedDdl:
     bdr_role: str = ""  # empty as well if another change data capture ran it
     printed: tuple[str, bool] | None = None  # the text that is sent, and whether it is printed as TiDB prints it
     names: dict[Name, Name] | None = None  # see DdlEvent
+    steps: tuple[RenameStep, ...] = ()  # see DdlEvent
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -308,19 +310,33 @@ class JobTracker:
 
     def _renames(self, job: DdlJob, ts: int, around: _Around) -> list[PlacedDdl]:
         """Return one event for each table, from its first name to its last, also where the statement names the table twice."""
+        pairs = self._pairs(job.renames, around)
         moves: dict[int, Move] = {}
-        for rename in job.renames:
+        for pair in pairs:
+            moves[pair.table_id] = replace(moves.get(pair.table_id, pair), new=pair.new)
+        steps = steps_of(pairs)
+        ordered = in_order([move for move in moves.values() if move.old != move.new])
+        return [self._renamed(job, ts, around, seq, move, steps.get(move.table_id, ())) for seq, move in enumerate(ordered)]
+
+    def _pairs(self, renames: Sequence[Rename], around: _Around) -> list[Move]:
+        """Return the pairs of the statement; the first and the last name of each table as the catalogue has them."""
+        pairs: list[Move] = []
+        names: dict[int, Name] = {}
+        last = {rename.table_id: place for place, rename in enumerate(renames)}
+        for place, rename in enumerate(renames):
             before, after = around.before(rename.table_id), around.tables.get(rename.table_id)
             first = before.name if before is not None else (rename.old_schema, rename.old_table)
-            new = after.name if after is not None else (self._schema_name(rename.new_schema_id), rename.new_table)
-            old = moves[rename.table_id].old if rename.table_id in moves else first
-            moves[rename.table_id] = Move(rename.table_id, old, new)
-        ordered = in_order([move for move in moves.values() if move.old != move.new])
-        return [self._renamed(job, ts, around, seq, move) for seq, move in enumerate(ordered)]
+            is_last = last[rename.table_id] == place
+            new = after.name if after is not None and is_last else (self._schema_name(rename.new_schema_id), rename.new_table)
+            pairs.append(Move(rename.table_id, names.get(rename.table_id, first), new))
+            names[rename.table_id] = new
+        return pairs
 
-    def _renamed(self, job: DdlJob, ts: int, around: _Around, seq: int, move: Move) -> PlacedDdl:
+    def _renamed(
+        self, job: DdlJob, ts: int, around: _Around, seq: int, move: Move, steps: tuple[RenameStep, ...]
+    ) -> PlacedDdl:
         """Return the event of one table's rename, as if the statement renamed only this table."""
-        return self._event(
+        event = self._event(
             job,
             ts,
             move.new,
@@ -332,6 +348,8 @@ class JobTracker:
             before=around.before(move.table_id),
             after=around.tables.get(move.table_id),
         )
+        event.steps = steps
+        return event
 
     def _schema_name(self, schema_id: int) -> str:
         database = self._catalog.databases.get(schema_id)

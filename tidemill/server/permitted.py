@@ -15,16 +15,19 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from tidemill import secret
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError
 from tidemill.process.children import SECRET_PREFIX
 from tidemill.visible import cut
 
-READ = frozenset({"ca", "cert", "key", "ssl-ca", "ssl-cert", "ssl-key", "password-file"})
+READ = frozenset({"ca", "cert", "key", "ssl-ca", "ssl-cert", "ssl-key"}) | secret.FILES
 """Parameters that name a file to read, of sinks and of schema registries."""
-VARIABLES = frozenset({"password-env"})
+VARIABLES = secret.VARIABLES
 """Parameters that name an environment variable."""
+RUN = secret.COMMANDS
+"""Parameters that are a command."""
 WRITTEN = frozenset({"store", "warehouse", "claim-check-storage-uri"})
 """Parameters that name a folder, or a URL, to write to."""
 CALLED = frozenset({"schema-registry", "catalog-uri", "endpoint"})
@@ -38,12 +41,14 @@ _LOCAL = ("", "file", "sqlite")
 @dataclass(frozen=True, slots=True)
 class Permitted:
     """`secrets`: folders of files that are read. `sinks`: folders that are written to. `prefix`: of variables. `hosts`: names, addresses,
-    networks (10.0.0.0/8) and patterns (*.example.com), with :PORT or without; empty: any."""
+    networks (10.0.0.0/8) and patterns (*.example.com), with :PORT or without; empty: any. `commands`: programs that are run, whatever
+    their arguments."""
 
     secrets: tuple[Path, ...] = SECRET_FOLDERS
     sinks: tuple[Path, ...] = field(default_factory=lambda: (Path(tempfile.gettempdir()),))
     prefix: str = VARIABLE_PREFIX
     hosts: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
     def check(self, sink: SinkUri, own_store: Path) -> None:
         """Raise ConfigError for what a complete sink URI may not name. `own_store`: the entry store that the server chooses itself."""
@@ -64,6 +69,11 @@ class Permitted:
                 raise ConfigError(
                     f"{name} = {cut(value)}: the API may name variables that begin with {self.prefix}",
                     hint="Rename it, or start the server with another --secret-env-prefix.",
+                )
+            elif name in RUN and secret.argv_of(value)[0] not in self.commands:
+                raise ConfigError(
+                    f"{name} runs {cut(secret.argv_of(value)[0])}: the API may name {', '.join(self.commands) or 'no command'}",
+                    hint="Start the server with the program in --secret-commands.",
                 )
             elif name in WRITTEN | CALLED and Path(value) != own_store:
                 self._check_address(name, value, own_store)

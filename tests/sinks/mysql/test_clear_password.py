@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tidemill.config.database import MysqlOptions
+from tidemill.secret import Secret
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 
 PASSWORD = "geheim-geheim"
@@ -51,7 +52,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Greedy]:
 
 def test_the_password_is_not_sent(server: Greedy) -> None:
     with pytest.raises(ServerFault, match="in clear text, and it is not sent without TLS") as caught:
-        Connection(MysqlOptions("127.0.0.1", server.port, "root", PASSWORD))
+        Connection(MysqlOptions("127.0.0.1", server.port, "root", Secret("password", PASSWORD)))
     assert PASSWORD.encode() not in server.heard
     error = caught.value.error("mysql")
     assert not error.retryable

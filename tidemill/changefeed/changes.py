@@ -73,7 +73,7 @@ SETTINGS: Mapping[str, Rule] = {
     **dict.fromkeys(["region", "endpoint", "force-path-style", "schema-registry"], _ADDRESS),
     **dict.fromkeys(
         [
-            *("enable-tls", "ca", "cert", "key", "insecure-skip-verify", "ssl-ca", "ssl-cert", "ssl-key"),
+            *("enable-tls", "ca", "cert", "key", "insecure-skip-verify", "ssl-ca", "ssl-cert", "ssl-key", "get-server-public-key"),
             *("dial-timeout", "write-timeout", "read-timeout", "timeout", "kafka-client-id", "max-retry"),
         ],
         _CONNECTION,

@@ -44,6 +44,7 @@ class MysqlOptions:
     user: str
     password: Secret
     tls: DatabaseTls | None = None
+    servers_key: bool = False  # without TLS the password may be encrypted with a key that the server sends
     workers: int = 16  # connections of all tasks
     max_txn_rows: int = 256
     max_multi_update_rows: int = 40
@@ -79,6 +80,7 @@ def mysql_options(parts: SplitResult, values: Mapping[str, Any], text: str) -> M
         user=unquote(parts.username or "root"),
         password=secret_of("password", values, f"sink URI {redact(text)}", unquote(parts.password or "")),
         tls=_tls(parts, values),
+        servers_key=values["get-server-public-key"],
         workers=values["worker-count"],
         max_txn_rows=values["max-txn-row"],
         max_multi_update_rows=values["max-multi-update-row"],

@@ -386,6 +386,16 @@ _MYSQL_ONLY = [
     Parameter("ssl-cert", v.text, "", "file of the client's certificate", (_M + "ssl-cert",), _MYSQL),
     Parameter("ssl-key", v.text, "", "file of the client's key", (_M + "ssl-key",), _MYSQL),
     *_secret("ssl-key-password", "password of that file (Tidemill's own)", _MYSQL, (_M + "ssl-key-password",)),
+    Parameter(
+        *(
+            "get-server-public-key",
+            v.parse_bool,
+            "false",
+            "without TLS, take the key that the server sends for the password (Tidemill's own)",
+        ),
+        keys=(_M + "get-server-public-key",),
+        schemes=_MYSQL,
+    ),
     Parameter("time-zone", v.any_text, "", "time_zone of the sessions; empty: the changefeed's", (_M + "time-zone",), _MYSQL),
     Parameter("timeout", v.parse_duration, "2m", "of a connection that is opened", (_M + "timeout",), _MYSQL),
     Parameter("safe-mode", v.parse_bool, "false", "rows always replace what is there", ("sink.safe-mode",), _MYSQL),

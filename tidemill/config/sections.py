@@ -231,6 +231,7 @@ class MysqlSection(Section):
     password_file: SecretStr | None = None
     password_env: SecretStr | None = None
     password_command: SecretStr | None = None
+    get_server_public_key: bool | None = None
     time_zone: str | None = None
     timeout: str | None = None
     read_timeout: str | None = None

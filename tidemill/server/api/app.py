@@ -112,7 +112,7 @@ def _document(app: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any
             route for route in app.state.routes if isinstance(route, APIRoute) and route.include_in_schema and role_of(route) is not None
         )
         for route in guarded:
-            for method in route.methods:
+            for method in route.methods or ():
                 responses = found["paths"][route.path_format][method.lower()]["responses"]
                 responses.update({status: {**responses.get("400", {}), "description": why} for status, why in _REFUSED.items()})
         for methods in found["paths"].values():

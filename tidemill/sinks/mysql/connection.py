@@ -223,9 +223,28 @@ class _NotInClear:
         )
 
 
+class _WithoutServersKey(pymysql.connections.Connection):  # type: ignore[misc]
+    """Takes no public key from the server to encrypt the password with: who answers at the address has the private one, and reads it."""
+
+    @property
+    def server_public_key(self) -> None:
+        """Asked for where the password is to be encrypted."""
+        if self.password:
+            raise pymysql.err.OperationalError(
+                CANNOT_AUTHENTICATE,
+                "the server asks for the password, encrypted with a key that it sends itself: without TLS anybody may have sent it "
+                "(get-server-public-key=true takes it)",
+            )
+
+    @server_public_key.setter
+    def server_public_key(self, key: bytes | None) -> None:
+        pass
+
+
 def _connect(options: MysqlOptions, password: str) -> Any:
+    kind = pymysql.connections.Connection if options.servers_key or options.tls is not None else _WithoutServersKey
     with faults():
-        return pymysql.connect(
+        return kind(
             host=options.host,
             port=options.port,
             user=options.user,

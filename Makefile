@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -147,6 +147,10 @@ sbom: setup
 lock: setup
 	$(PYTHON) scripts/lock.py
 	$(PYTHON) scripts/bill.py licences > THIRD_PARTY.md
+
+# The digests of base images, from their registry
+pin-images: setup
+	$(PYTHON) scripts/pin_images.py
 
 clean:
 	rm -rf build dist *.egg-info .tidemill

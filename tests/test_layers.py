@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("redaction", False), ("visible", False)),
     (("errors", False),),
-    (("tso", False), ("extras", False), ("logs", True), ("budget", False)),
+    (("tso", False), ("extras", False), ("logs", True), ("budget", False), ("secret", False)),
     (("events", False), ("records", False), ("statefile", False)),
     (("wire", False), ("tidb", False)),
     (("protocols", False),),
@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
         *(("changelog", True), ("process", True), ("metrics", True), ("traces", True), ("rules", False)),
         *(("canal.scramble", False), ("canal.frames", False), ("canal.flat", False), ("binlog", False)),
     ),
-    (("config", False),),
+    (("config", False), ("credentials", True)),
     (("capture", True), ("registry", True), ("canal.client", True)),
     (("sinks", True), ("binlog.registry", True), ("spark.cluster", True)),
     (("delivery", True), ("binlog.pump", True), ("binlog.client", True), ("binlog.ctl", True)),

@@ -67,7 +67,7 @@ def test_the_role_that_writes_to_a_bucket() -> None:
     found = parse_sink_uri(BASES["s3"] + "role-arn=arn:aws:iam::1:role/w&external-id=e&region=eu")
     assert found.storage is not None
     assert found.storage.s3 is not None
-    assert (found.storage.s3.role_arn, found.storage.s3.external_id) == ("arn:aws:iam::1:role/w", "e")
+    assert (found.storage.s3.role_arn, found.storage.s3.external_id.value) == ("arn:aws:iam::1:role/w", "e")
     with pytest.raises(ConfigError, match="role-arn and access-key exclude each other"):
         parse_sink_uri(BASES["s3"] + "role-arn=r&access-key=k&secret-access-key=s")
     with pytest.raises(ConfigError, match="external-id belongs to role-arn"):

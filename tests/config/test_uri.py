@@ -40,7 +40,7 @@ def test_tls_and_sasl() -> None:
     uri = parse_sink_uri("kafka+ssl://b:1/t?protocol=default&ca=/ca.pem&sasl-user=bob&sasl-password=p%26w&sasl-mechanism=SCRAM-SHA-256")
     assert uri.broker.tls == Tls(ca="/ca.pem")
     assert uri.broker.sasl is not None
-    assert (uri.broker.sasl.mechanism, uri.broker.sasl.user, uri.broker.sasl.password) == ("SCRAM-SHA-256", "bob", "p&w")
+    assert (uri.broker.sasl.mechanism, uri.broker.sasl.user, uri.broker.sasl.password.value) == ("SCRAM-SHA-256", "bob", "p&w")
     assert parse_sink_uri("kafka://b:1/t?protocol=default&enable-tls=true").broker.tls == Tls()
 
 
@@ -137,7 +137,7 @@ def test_secrets_are_in_the_text_only(user: str, password: str) -> None:
     secret = "zq7" + password
     uri = parse_sink_uri(f"kafka://b:1/t?protocol=default&sasl-user={quote('zq8' + user)}&sasl-password={quote(secret)}")
     assert uri.broker.sasl is not None
-    assert uri.broker.sasl.password == secret
+    assert uri.broker.sasl.password.value == secret
     assert parse_sink_uri(uri.text) == uri
     for shown in (str(uri), repr(uri), repr(uri.broker)):
         assert "zq7" not in shown

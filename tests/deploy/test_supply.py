@@ -6,7 +6,10 @@ import importlib.util
 import json
 import re
 import sys
+import threading
 import tomllib
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import requires
 from pathlib import Path
 from types import ModuleType
@@ -19,15 +22,19 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def bill() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bill", ROOT / "scripts/bill.py")
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def bill() -> ModuleType:
+    return script("bill")
 
 
 def constraints() -> dict[str, str]:
@@ -79,3 +86,59 @@ def test_the_image_installs_by_hash() -> None:
     assert "--require-hashes" in text
     assert "--no-index" in text
     assert "--constraint" not in text
+
+
+class Registry(BaseHTTPRequestHandler):
+    """A registry that wants a token first, as Docker Hub does."""
+
+    def do_HEAD(self) -> None:
+        if self.headers.get("Authorization") == "Bearer t":
+            known = self.path == "/v2/library/debian/manifests/12-slim"
+            self.send_response(200 if known else 404)
+            self.send_header("Docker-Content-Digest", DIGEST)
+        else:
+            self.send_response(401)
+            realm = f"http://127.0.0.1:{self.server.server_port}/token"  # type: ignore[attr-defined]
+            self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="s",scope="repository:library/debian:pull"')
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        right = self.path == "/token?service=s&scope=repository%3Alibrary%2Fdebian%3Apull"
+        self.send_response(200 if right else 400)
+        self.end_headers()
+        self.wfile.write(b'{"token": "t"}')
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+DIGEST = "sha256:" + "0a" * 32
+
+
+def test_the_digest_of_a_base_image_stands_in_one_place() -> None:
+    pins = script("pin_images")
+    for path, place in pins.PLACES.items():
+        assert len(place.findall(path.read_text())) == 1, path
+    lines = (ROOT / "deploy/docker/Dockerfile").read_text().splitlines()
+    assert {line.split()[1] for line in lines if line.startswith("FROM ")} == {"${BASE}"}
+    assert [line for line in lines if "debian:" in line and not line.startswith("#")] == [
+        line for line in lines if line.startswith("ARG BASE=")
+    ]
+
+
+def test_digests_are_those_of_the_registry() -> None:
+    pins = script("pin_images")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            asked = partial(pins.digest_of, registry=f"http://127.0.0.1:{server.server_port}")
+            place = pins.PLACES[ROOT / "deploy/docker/Dockerfile"]
+            for old in ("", "@sha256:" + "0" * 64):
+                text = pins.pinned(f"x\nARG BASE=debian:12-slim{old}\ny\n", place, asked)
+                assert text == f"x\nARG BASE=debian:12-slim@{DIGEST}\ny\n"
+            with pytest.raises(OSError, match="404"):
+                asked("debian", "13")
+        finally:
+            server.shutdown()
+            thread.join()

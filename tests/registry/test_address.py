@@ -18,11 +18,11 @@ def test_a_plain_address() -> None:
 
 def test_user_and_password_are_decoded_and_not_shown() -> None:
     address = parse_address("https://us%40er:p%3Aa%2Fs%23s%20%C3%A9@h:8081/x")
-    assert (address.user, address.password) == ("us@er", "p:a/s#s é")
+    assert (address.user, address.password.value) == ("us@er", "p:a/s#s é")
     assert str(address) == "https://h:8081/x"
     assert "er" not in repr(address).replace("cert", "").replace("verify", "")
     assert "p:a" not in repr(address)
-    assert parse_address("https://user@h").password == ""
+    assert parse_address("https://user@h").password.value == ""
 
 
 def test_certificates_and_time_outs_are_parameters() -> None:

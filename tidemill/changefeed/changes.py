@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from tidemill import secret
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import PARAMETERS, Scheme
 from tidemill.config.uri import SinkUri
@@ -64,15 +65,15 @@ SETTINGS: Mapping[str, Rule] = {
     "protocol": _FORM,
     **dict.fromkeys(
         [
-            *("sasl-user", "sasl-password", "sasl-mechanism", "access-key", "secret-access-key", "session-token"),
-            *("role-arn", "external-id", "password-file", "password-env"),
+            *("sasl-user", "sasl-mechanism", "role-arn"),
+            *(name for name in PARAMETERS if name in secret.NAMES),
         ],
         _CREDENTIAL,
     ),
     **dict.fromkeys(["region", "endpoint", "force-path-style", "schema-registry"], _ADDRESS),
     **dict.fromkeys(
         [
-            *("enable-tls", "ca", "cert", "key", "insecure-skip-verify", "ssl-ca", "ssl-cert", "ssl-key"),
+            *("enable-tls", "ca", "cert", "key", "insecure-skip-verify", "ssl-ca", "ssl-cert", "ssl-key", "get-server-public-key"),
             *("dial-timeout", "write-timeout", "read-timeout", "timeout", "kafka-client-id", "max-retry"),
         ],
         _CONNECTION,
@@ -225,7 +226,7 @@ def _shown(name: str, value: str | None) -> str:
     if value is None or not value:
         return ""
     known = PARAMETERS.get(name)
-    secret = name in ("user", "password") or (known is not None and known.secret)
-    if secret and "://" not in value:
+    hidden = name in ("user", "password") or (known is not None and known.secret)
+    if hidden and "://" not in value:
         return HIDDEN
     return redact(value)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, unquote
 
 from tidemill.errors import ConfigError, redact
+from tidemill.secret import NONE, Secret, secret_of
 
 DEFAULT_PORT = 4000
 TIMEOUT_MS = 120_000
@@ -31,6 +32,7 @@ class DatabaseTls:
     ca: str = ""
     cert: str = ""
     key: str = ""
+    key_password: Secret = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,9 @@ class MysqlOptions:
     host: str
     port: int
     user: str
-    password: str = field(repr=False)
-    password_file: str = ""
-    password_env: str = ""
+    password: Secret
     tls: DatabaseTls | None = None
+    servers_key: bool = False  # without TLS the password may be encrypted with a key that the server sends
     workers: int = 16  # connections of all tasks
     max_txn_rows: int = 256
     max_multi_update_rows: int = 40
@@ -73,19 +74,13 @@ def mysql_options(parts: SplitResult, values: Mapping[str, Any], text: str) -> M
             f"sink URI: expected {parts.scheme}://USER:PASSWORD@HOST:PORT/",
             hint="In user and password, what is not a letter or digit is written in percent form, such as %3A for a colon.",
         )
-    places = [name for name in ("password-file", "password-env") if values[name]]
-    if parts.password and places:
-        raise ConfigError(f"sink URI {redact(text)}: the password is in the URI, so leave out {' and '.join(places)}")
-    if len(places) > 1:
-        raise ConfigError(f"sink URI {redact(text)}: {' and '.join(places)} say where the password is: give one")
     return MysqlOptions(
         host=host,
         port=port,
         user=unquote(parts.username or "root"),
-        password=unquote(parts.password or ""),
-        password_file=values["password-file"] or "",
-        password_env=values["password-env"] or "",
+        password=secret_of("password", values, f"sink URI {redact(text)}", unquote(parts.password or "")),
         tls=_tls(parts, values),
+        servers_key=values["get-server-public-key"],
         workers=values["worker-count"],
         max_txn_rows=values["max-txn-row"],
         max_multi_update_rows=values["max-multi-update-row"],
@@ -109,4 +104,7 @@ def _tls(parts: SplitResult, values: Mapping[str, Any]) -> DatabaseTls | None:
     ca, cert, key = (values[name] or "" for name in ("ssl-ca", "ssl-cert", "ssl-key"))
     if bool(cert) != bool(key):
         raise ConfigError("sink URI: ssl-cert and ssl-key belong together")
-    return DatabaseTls(ca, cert, key) if parts.scheme.endswith("+ssl") or ca or cert else None
+    key_password = secret_of("ssl-key-password", values, "sink URI")
+    if key_password and not key:
+        raise ConfigError("sink URI: ssl-key-password belongs to ssl-key")
+    return DatabaseTls(ca, cert, key, key_password) if parts.scheme.endswith("+ssl") or ca or cert else None

@@ -20,6 +20,7 @@ from tidemill.errors import ConfigError, TidemillError
 from tidemill.protocols.all import PROTOCOLS
 from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption, MessageFormat
 from tidemill.rules.topics import check_topic
+from tidemill.secret import ABOUT, SECRETS, Way, command_text, reference
 
 
 class Scheme(enum.Enum):
@@ -74,6 +75,27 @@ class Parameter:
         if self.schemes == STORAGE:
             return frozenset(f for f, spec in PROTOCOLS.items() if spec.file_extension)
         return frozenset(f for f, spec in PROTOCOLS.items() if self.name in spec.options) or frozenset(PROTOCOLS)
+
+
+def _secret(name: str, about: str, schemes: frozenset[Scheme], keys: tuple[str, ...] = (), *, section: str = "") -> list[Parameter]:
+    """Return the parameter of a secret, and those of references to it. `keys`: of the value; `section`: of the references."""
+    return [
+        Parameter(name, v.text, "", about, keys, schemes, secret=True),
+        *_references(name, schemes, section or keys[0].removesuffix(name)),
+    ]
+
+
+def _references(name: str, schemes: frozenset[Scheme], section: str) -> list[Parameter]:
+    return [
+        Parameter(
+            *(reference(name, way), command_text if way is Way.COMMAND else v.text, ""),
+            about=f"{ABOUT[way]} {SECRETS[name]} (Tidemill's own)",
+            keys=(section + reference(name, way),),
+            schemes=schemes,
+            secret=way is Way.COMMAND,  # its arguments may be
+        )
+        for way in Way
+    ]
 
 
 def _registry(text: str) -> str:
@@ -263,12 +285,13 @@ _KAFKA_ONLY = [
     Parameter("ca", v.text, "", "file of the authorities' certificates", (_K + "ca",), _KAFKA),
     Parameter("cert", v.text, "", "file of the client's certificate", (_K + "cert",), _KAFKA),
     Parameter("key", v.text, "", "file of the client's key", (_K + "key",), _KAFKA),
+    *_secret("key-password", "password of that file (Tidemill's own)", _KAFKA, (_K + "key-password",)),
     Parameter(
         *("insecure-skip-verify", v.parse_bool, "", "take any certificate", (_K + "insecure-skip-verify",)),
         schemes=_KAFKA,
     ),
     Parameter("sasl-user", v.text, "", "user name", (_K + "sasl-user",), _KAFKA, secret=True),
-    Parameter("sasl-password", v.text, "", "password", (_K + "sasl-password",), _KAFKA, secret=True),
+    *_secret("sasl-password", "password", _KAFKA, (_K + "sasl-password",)),
     Parameter(
         *("sasl-mechanism", v.one_of("plain", "scram-sha-256", "scram-sha-512"), "plain", "how to log in", (_K + "sasl-mechanism",)),
         schemes=_KAFKA,
@@ -308,12 +331,12 @@ _STORAGE_ONLY = [
     ),
     Parameter("region", v.text, "", "of the bucket", (), _S3 | LAKE),
     Parameter("endpoint", v.text, "", "of the store, if it is not AWS's", (), _S3 | LAKE),
-    Parameter("access-key", v.text, "", "whose key", (), _S3 | LAKE, secret=True),
-    Parameter("secret-access-key", v.text, "", "the key", (), _S3 | LAKE, secret=True),
-    Parameter("session-token", v.text, "", "of temporary keys", (), _S3 | LAKE, secret=True),
+    *_secret("access-key", "whose key", _S3 | LAKE, section=_CLOUD),
+    *_secret("secret-access-key", "the key", _S3 | LAKE, section=_CLOUD),
+    *_secret("session-token", "of temporary keys", _S3 | LAKE, section=_CLOUD),
     Parameter("force-path-style", v.parse_bool, "true", "the bucket stands in the path, not in the host name", (), _S3 | LAKE),
     Parameter("role-arn", v.text, "", "the role that is taken to write", (), _S3),
-    Parameter("external-id", v.text, "", "what the role's owner asks for beside it", (), _S3, secret=True),
+    *_secret("external-id", "what the role's owner asks for beside it", _S3, section=_CLOUD),
 ]
 _CANAL_ONLY = [
     Parameter("store", v.text, "", "folder or URL of the entry store; without it DATA-DIR/canal", (), _CANAL),
@@ -362,6 +385,17 @@ _MYSQL_ONLY = [
     Parameter("ssl-ca", v.text, "", "file of the authorities' certificates", (_M + "ssl-ca",), _MYSQL),
     Parameter("ssl-cert", v.text, "", "file of the client's certificate", (_M + "ssl-cert",), _MYSQL),
     Parameter("ssl-key", v.text, "", "file of the client's key", (_M + "ssl-key",), _MYSQL),
+    *_secret("ssl-key-password", "password of that file (Tidemill's own)", _MYSQL, (_M + "ssl-key-password",)),
+    Parameter(
+        *(
+            "get-server-public-key",
+            v.parse_bool,
+            "false",
+            "without TLS, take the key that the server sends for the password (Tidemill's own)",
+        ),
+        keys=(_M + "get-server-public-key",),
+        schemes=_MYSQL,
+    ),
     Parameter("time-zone", v.any_text, "", "time_zone of the sessions; empty: the changefeed's", (_M + "time-zone",), _MYSQL),
     Parameter("timeout", v.parse_duration, "2m", "of a connection that is opened", (_M + "timeout",), _MYSQL),
     Parameter("safe-mode", v.parse_bool, "false", "rows always replace what is there", ("sink.safe-mode",), _MYSQL),
@@ -399,8 +433,7 @@ _MYSQL_ONLY = [
         keys=("sync-point-retention",),
         schemes=_MYSQL,
     ),
-    Parameter("password-file", v.text, "", "file that holds the password (Tidemill's own)", (), _MYSQL),
-    Parameter("password-env", v.text, "", "environment variable that holds the password (Tidemill's own)", (), _MYSQL),
+    *_references("password", _MYSQL, _M),
 ]
 _LAKE_ONLY = [
     Parameter("mode", v.member(LakeMode), "upsert", "upsert: tables as they are upstream; changes: a row for each change", (), LAKE),
@@ -413,6 +446,7 @@ PARAMETERS = {p.name: p for p in [*_ENCODING, *_DELIVERY, *_KAFKA_ONLY, *_STORAG
 """All parameters except `protocol`, which is in `uri`."""
 
 NOT_OF_LAKES = {"role-arn": "the environment's AWS_ROLE_ARN", "external-id": "the environment"}
+NOT_OF_LAKES |= {reference("external-id", way): "the environment" for way in Way}
 """Parameters of s3:// that a lake table on a bucket has not, and what says it there."""
 
 UNUSED = {

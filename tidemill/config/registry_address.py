@@ -1,6 +1,7 @@
 """The address of a schema registry: `http[s]://[USER:PASSWORD@]HOST[:PORT][/PATH][?PARAMETERS]`, user and password percent-encoded.
 
 ca, cert, key            PEM files: the authority that signed the registry's certificate, the client's certificate and its key
+password-file, -env, -command, key-password, key-password-file, …    the user's password and that of key, see `secret`
 insecure-skip-verify     true: accept any certificate of the registry
 timeout                  of one answer, default 10s
 """
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from tidemill.config import values as v
 from tidemill.config.faults import unknown_parameter
-from tidemill.config.values import parse_bool, parse_duration, with_parameter
 from tidemill.errors import ConfigError, redact
+from tidemill.secret import NONE, Secret, Way, command_text, reference, secret_of
 
 TIMEOUT_MS = 10_000
 _EXPECTED = "the address has to be http://HOST:PORT or https://HOST:PORT"
@@ -29,12 +31,13 @@ class RegistryAddress:
 
     url: str
     user: str = field(default="", repr=False)
-    password: str = field(default="", repr=False)
+    password: Secret = NONE
     ca: str = ""
     cert: str = ""
     key: str = ""
     insecure_skip_verify: bool = False
     timeout_ms: int = TIMEOUT_MS
+    key_password: Secret = NONE
 
     def __str__(self) -> str:
         return self.url
@@ -48,7 +51,7 @@ class RegistryAddress:
 
 def with_registry(sink_uri: str, address: str | None) -> str:
     """Replace the schema registry in a sink URI. None leaves it as it is."""
-    return with_parameter(sink_uri, "schema-registry", address)
+    return v.with_parameter(sink_uri, "schema-registry", address)
 
 
 def _file(text: str) -> str:
@@ -57,12 +60,15 @@ def _file(text: str) -> str:
     return text
 
 
+_REFERENCES = {Way.FILE: _file, Way.ENV: v.text, Way.COMMAND: command_text}
 _PARAMETERS: dict[str, Callable[[str], Any]] = {
     "ca": _file,
     "cert": _file,
     "key": _file,
-    "insecure-skip-verify": parse_bool,
-    "timeout": parse_duration,
+    "insecure-skip-verify": v.parse_bool,
+    "timeout": v.parse_duration,
+    "key-password": v.text,
+    **{reference(name, way): parse for name in ("password", "key-password") for way, parse in _REFERENCES.items()},
 }
 
 
@@ -89,12 +95,13 @@ def parse_address(text: str) -> RegistryAddress:
     return RegistryAddress(
         url=url,
         user=unquote(parts.username or ""),
-        password=unquote(parts.password or ""),
+        password=secret_of("password", given, "schema registry", unquote(parts.password or "")),
         ca=given.get("ca", ""),
         cert=given.get("cert", ""),
         key=given.get("key", ""),
         insecure_skip_verify=given.get("insecure-skip-verify", False),
         timeout_ms=given.get("timeout", TIMEOUT_MS),
+        key_password=secret_of("key-password", given, "schema registry"),
     )
 
 
@@ -118,3 +125,5 @@ def _check_tls(scheme: str, given: dict[str, Any]) -> None:
         raise ConfigError(f"schema registry: {tls[0]} needs an address that begins with https://")
     if bool(given.get("cert")) != bool(given.get("key")):
         raise ConfigError("schema registry: cert and key belong together")
+    if not given.get("key") and any(name.startswith("key-password") for name in given):
+        raise ConfigError("schema registry: key-password belongs to key")

@@ -173,11 +173,18 @@ class KafkaSection(Section):
     required_acks: int | None = None
     sasl_user: SecretStr | None = None
     sasl_password: SecretStr | None = None
+    sasl_password_file: SecretStr | None = None
+    sasl_password_env: SecretStr | None = None
+    sasl_password_command: SecretStr | None = None
     sasl_mechanism: str | None = None
     enable_tls: bool | None = None
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
+    key_password: SecretStr | None = None
+    key_password_file: SecretStr | None = None
+    key_password_env: SecretStr | None = None
+    key_password_command: SecretStr | None = None
     insecure_skip_verify: bool | None = None
     output_raw_change_event: bool | None = None
     codec_config: CodecSection = CodecSection()
@@ -192,6 +199,18 @@ class CloudStorageSection(Section):
     output_column_id: bool | None = None
     use_table_id_as_path: bool | None = None
     output_raw_change_event: bool | None = None
+    access_key_file: SecretStr | None = None
+    access_key_env: SecretStr | None = None
+    access_key_command: SecretStr | None = None
+    secret_access_key_file: SecretStr | None = None
+    secret_access_key_env: SecretStr | None = None
+    secret_access_key_command: SecretStr | None = None
+    session_token_file: SecretStr | None = None
+    session_token_env: SecretStr | None = None
+    session_token_command: SecretStr | None = None
+    external_id_file: SecretStr | None = None
+    external_id_env: SecretStr | None = None
+    external_id_command: SecretStr | None = None
 
 
 class MysqlSection(Section):
@@ -205,6 +224,14 @@ class MysqlSection(Section):
     ssl_ca: str | None = None
     ssl_cert: str | None = None
     ssl_key: str | None = None
+    ssl_key_password: SecretStr | None = None
+    ssl_key_password_file: SecretStr | None = None
+    ssl_key_password_env: SecretStr | None = None
+    ssl_key_password_command: SecretStr | None = None
+    password_file: SecretStr | None = None
+    password_env: SecretStr | None = None
+    password_command: SecretStr | None = None
+    get_server_public_key: bool | None = None
     time_zone: str | None = None
     timeout: str | None = None
     read_timeout: str | None = None

@@ -32,6 +32,7 @@ from tidemill.protocols.all import PROTOCOLS, SPELLINGS, spec_of
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.rules.names import did_you_mean
 from tidemill.rules.topics import check_topic
+from tidemill.secret import NONE, Secret, secret_of
 
 NEW_TOPIC_PARTITIONS = 3  # partitions of a topic that the Kafka sink creates without partition-num
 
@@ -59,13 +60,14 @@ class Tls:
     cert: str = ""
     key: str = ""
     insecure_skip_verify: bool = False
+    key_password: Secret = NONE
 
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
     mechanism: str  # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
     user: str
-    password: str = field(repr=False)
+    password: Secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,12 @@ class S3Options:
     bucket: str
     region: str = ""
     endpoint: str = ""
-    access_key: str = field(default="", repr=False)
-    secret_access_key: str = field(default="", repr=False)
-    session_token: str = field(default="", repr=False)
+    access_key: Secret = NONE
+    secret_access_key: Secret = NONE
+    session_token: Secret = NONE
     force_path_style: bool = True
     role_arn: str = ""
-    external_id: str = field(default="", repr=False)
+    external_id: Secret = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,16 +473,19 @@ def _tls(parts: SplitResult, values: Mapping[str, Any]) -> Tls | None:
         return None
     if bool(files["cert"]) != bool(files["key"]):
         raise ConfigError("sink URI: cert and key belong together")
-    return Tls(**files, insecure_skip_verify=skip)
+    key_password = secret_of("key-password", values, "sink URI")
+    if key_password and not files["key"]:
+        raise ConfigError("sink URI: key-password belongs to key")
+    return Tls(**files, insecure_skip_verify=skip, key_password=key_password)
 
 
 def _sasl(values: Mapping[str, Any]) -> Sasl | None:
-    user, password = values.get("sasl-user"), values.get("sasl-password")
-    if user is None and password is None:
+    user, password = values.get("sasl-user"), secret_of("sasl-password", values, "sink URI")
+    if user is None and not password:
         if "sasl-mechanism" in values:
             raise ConfigError("sink URI: sasl-mechanism needs sasl-user and sasl-password")
         return None
-    if user is None or password is None:
+    if user is None or not password:
         raise ConfigError("sink URI: sasl-user and sasl-password belong together")
     return Sasl(values.get("sasl-mechanism", "plain").upper(), user, password)
 
@@ -505,12 +510,12 @@ def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, An
         bucket=urlsplit(values["warehouse"]).netloc if scheme is Scheme.ICEBERG else parts.netloc,
         region=values["region"] or "",
         endpoint=values["endpoint"] or "",
-        access_key=values["access-key"] or "",
-        secret_access_key=values["secret-access-key"] or "",
-        session_token=values["session-token"] or "",
+        access_key=secret_of("access-key", values, "sink URI"),
+        secret_access_key=secret_of("secret-access-key", values, "sink URI"),
+        session_token=secret_of("session-token", values, "sink URI"),
         force_path_style=values["force-path-style"],
         role_arn=values["role-arn"] or "",
-        external_id=values["external-id"] or "",
+        external_id=secret_of("external-id", values, "sink URI"),
     )
     if s3.role_arn and s3.access_key:
         raise ConfigError(

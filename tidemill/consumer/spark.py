@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tidemill import credentials
 from tidemill.consumer.kafka import KafkaTopics
 from tidemill.consumer.order.progress import TopicPartition
 from tidemill.consumer.reading import read_at, reader
@@ -204,7 +205,7 @@ def _kafka_options(source: Upstream) -> dict[str, str]:
             found |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": kafka.tls.ca}
     if kafka.sasl:
         module = "plain.Plain" if kafka.sasl.mechanism == "PLAIN" else "scram.Scram"
-        login = f'username="{_quoted(kafka.sasl.user)}" password="{_quoted(kafka.sasl.password)}"'
+        login = f'username="{_quoted(kafka.sasl.user)}" password="{_quoted(credentials.read(kafka.sasl.password))}"'
         found["kafka.sasl.mechanism"] = kafka.sasl.mechanism
         found["kafka.sasl.jaas.config"] = f"org.apache.kafka.common.security.{module}LoginModule required {login};"
     return found

@@ -79,7 +79,7 @@ class StoredTables:
         data = self._store.read(METADATA)
         try:
             found = json.loads(data or b"{}").get("checkpoint-ts")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             found = None
         if not isinstance(found, int) or isinstance(found, bool):
             raise SinkError(f"{self._store}/{METADATA} has no checkpoint-ts", hint="Is this the folder of a changefeed's sink?")
@@ -116,7 +116,7 @@ class StoredTables:
             key = frozenset(one["ColumnName"] for one in columns if one.get("ColumnIsPk") == "true")
             query = found["Query"]
             ddl = DdlMessage(found["TableVersion"], found["Schema"], found["Table"], query, found["Type"]) if query else None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise MalformedMessage(f"{self._store}/{name} is not a schema file of a storage sink: {error!r}") from None
         return _Described(types, key, ddl)
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
+from tidemill import credentials
 from tidemill.config.registry_address import RegistryAddress
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable
 from tidemill.extras import extra
@@ -47,7 +48,7 @@ class RegistryClient:
         self._stop = stop or threading.Event()
         self._http = httpx.Client(
             base_url=address.url,
-            auth=httpx.BasicAuth(address.user, address.password) if address.user or address.password else None,
+            auth=_login(address) if address.user or address.password else None,
             headers={"Accept": f"{MEDIA_TYPE}, application/json"},
             verify=_tls(address),
             timeout=address.timeout_ms / 1000,
@@ -150,13 +151,17 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
+def _login(address: RegistryAddress) -> httpx.BasicAuth:
+    return httpx.BasicAuth(address.user, credentials.read(address.password))
+
+
 def _tls(address: RegistryAddress) -> ssl.SSLContext | bool:
     if not address.url.startswith("https://"):
         return True
     try:
         context = ssl.create_default_context(cafile=address.ca or None)
         if address.cert:
-            context.load_cert_chain(address.cert, address.key)
+            context.load_cert_chain(address.cert, address.key, credentials.key_password(address.key_password))
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(file for file in (address.ca, address.cert, address.key) if file)
         raise ConfigError(f"schema registry: {files} cannot be used: {error.strerror or error}") from None

@@ -15,20 +15,30 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from tidemill import secret
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError
 from tidemill.process.children import SECRET_PREFIX
 from tidemill.visible import cut
 
-READ = frozenset({"ca", "cert", "key", "ssl-ca", "ssl-cert", "ssl-key", "password-file"})
+READ = frozenset({"ca", "cert", "key", "ssl-ca", "ssl-cert", "ssl-key", "tls_ca_file_path", "tls_ca_dir_path"}) | secret.FILES
 """Parameters that name a file to read, of sinks and of schema registries."""
-VARIABLES = frozenset({"password-env"})
+VARIABLES = secret.VARIABLES
 """Parameters that name an environment variable."""
+RUN = secret.COMMANDS
+"""Parameters that are a command."""
 WRITTEN = frozenset({"store", "warehouse", "claim-check-storage-uri"})
 """Parameters that name a folder, or a URL, to write to."""
-CALLED = frozenset({"schema-registry", "catalog-uri", "endpoint"})
-"""Parameters that are an address to call, some with parameters of their own."""
+CALLED = frozenset({"schema-registry", "catalog-uri"})
+"""Parameters that are an address to call, with parameters of its own."""
+HOSTS = frozenset({"endpoint", "endpoint_override", "blob_storage_authority", "dfs_storage_authority"})
+"""Parameters that are a host to call, with a scheme or without. Those with `_` are pyarrow's, in addresses of stores."""
+INNER = (
+    READ | VARIABLES | RUN | HOSTS | frozenset({"region", "scheme", "timeout", "force-path-style", "insecure-skip-verify", *secret.SECRETS})
+)
+"""Parameters that an address within a sink URI may have. Who reads such an address knows more of them: `host` of a catalog's database is
+another host, `read_default_file` a file."""
 
 SECRET_FOLDERS = (Path("/run/secrets"), Path("/etc/tidemill"), Path("/etc/ssl"))
 VARIABLE_PREFIX = SECRET_PREFIX
@@ -38,12 +48,14 @@ _LOCAL = ("", "file", "sqlite")
 @dataclass(frozen=True, slots=True)
 class Permitted:
     """`secrets`: folders of files that are read. `sinks`: folders that are written to. `prefix`: of variables. `hosts`: names, addresses,
-    networks (10.0.0.0/8) and patterns (*.example.com), with :PORT or without; empty: any."""
+    networks (10.0.0.0/8) and patterns (*.example.com), with :PORT or without; empty: any. `commands`: programs that are run, whatever
+    their arguments."""
 
     secrets: tuple[Path, ...] = SECRET_FOLDERS
     sinks: tuple[Path, ...] = field(default_factory=lambda: (Path(tempfile.gettempdir()),))
     prefix: str = VARIABLE_PREFIX
     hosts: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
     def check(self, sink: SinkUri, own_store: Path) -> None:
         """Raise ConfigError for what a complete sink URI may not name. `own_store`: the entry store that the server chooses itself."""
@@ -58,12 +70,19 @@ class Permitted:
         for name, value in given:
             if not value:
                 continue
+            if name in HOSTS:
+                self._check_hosts((value.partition("://")[2] or value).partition("/")[0], name)
             if name in READ:
                 self._check_folder(value, self.secrets, name, "--secret-folders")
             elif name in VARIABLES and not value.startswith(self.prefix):
                 raise ConfigError(
                     f"{name} = {cut(value)}: the API may name variables that begin with {self.prefix}",
                     hint="Rename it, or start the server with another --secret-env-prefix.",
+                )
+            elif name in RUN and secret.argv_of(value)[0] not in self.commands:
+                raise ConfigError(
+                    f"{name} runs {cut(secret.argv_of(value)[0])}: the API may name {', '.join(self.commands) or 'no command'}",
+                    hint="Start the server with the program in --secret-commands.",
                 )
             elif name in WRITTEN | CALLED and Path(value) != own_store:
                 self._check_address(name, value, own_store)
@@ -74,7 +93,12 @@ class Permitted:
             self._check_folder(parts.path, self.sinks, name, "--sink-folders")
         else:
             self._check_hosts(parts.netloc, name)
-        self._check_parameters(parse_qsl(parts.query), own_store)
+        inner = parse_qsl(parts.query)
+        if unknown := sorted({key for key, _ in inner} - INNER):
+            raise ConfigError(
+                f"{name}: the API may name no parameter {cut(unknown[0])} there", hint=f"It may name {', '.join(sorted(INNER))}."
+            )
+        self._check_parameters(inner, own_store)
 
     def _check_folder(self, path: str, folders: tuple[Path, ...], what: str, flag: str) -> None:
         real = Path(os.path.realpath(path))  # links, too, stay below

@@ -10,12 +10,16 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
+from tidemill import credentials
 from tidemill.changelog.storage.open import RemoteStorage, Storage, open_storage
 from tidemill.errors import ConfigError, LogError, MalformedMessage, SinkUnavailable, redact
 from tidemill.protocols.common.claim_check import Keep, file_name, pack
 from tidemill.protocols.options import EncodingOptions, LargeMessageOption
+from tidemill.secret import Way, reference, secret_of
 
-_S3_PARAMETERS = {"access-key", "secret-access-key", "session-token", "region", "endpoint", "force-path-style"}
+_S3_SECRETS = {"access-key": "access_key", "secret-access-key": "secret_key", "session-token": "session_token"}
+"""Parameters, and pyarrow's names."""
+_S3_PARAMETERS = {*("region", "endpoint", "force-path-style"), *_S3_SECRETS, *(reference(name, way) for name in _S3_SECRETS for way in Way)}
 
 
 def _s3_storage(parts: SplitResult, location: str) -> Storage | None:
@@ -23,10 +27,11 @@ def _s3_storage(parts: SplitResult, location: str) -> Storage | None:
     given = dict(parse_qsl(parts.query))
     if parts.scheme != "s3" or not given.keys() & _S3_PARAMETERS:
         return None
-    names = {"access-key": "access_key", "secret-access-key": "secret_key", "session-token": "session_token", "region": "region"}
+    own = {pyarrows: credentials.read(secret_of(name, given, "claim-check-storage-uri")) for name, pyarrows in _S3_SECRETS.items()}
+    own["region"] = given.get("region", "")
     scheme, mark, host = given.get("endpoint", "").partition("://")
     filesystem = pyarrow.fs.S3FileSystem(
-        **{name: given[key] for key, name in names.items() if given.get(key)},
+        **{name: value for name, value in own.items() if value},
         endpoint_override=(host if mark else scheme) or None,
         scheme=scheme if mark else "https",
         force_virtual_addressing=given.get("force-path-style", "true").lower() == "false",

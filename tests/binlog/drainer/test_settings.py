@@ -11,6 +11,7 @@ from tidemill.binlog.drainer.picking.rules import Rule
 from tidemill.binlog.drainer.settings import Checkpoint, DrainerSettings, read_file
 from tidemill.binlog.filters import TableName
 from tidemill.errors import ConfigError
+from tidemill.secret import Secret
 
 ENCRYPTED = "AAECAwQFBgcICQoLDA0OD0BrtHvUMh2HKoOn"
 KEY = "000102030405060708090a0b0c0d0e0f"
@@ -52,7 +53,7 @@ def test_what_a_database_is_written_with_is_read(tmp_path: Path) -> None:
     assert (found.loopback_control, found.channel_id, found.sync_ddl) == (True, 9, False)
     assert found.to.params == (("tidb_distsql_scan_concurrency", "15"), ("sql_log_bin", "0"), ("init", "'it''s'"))
     assert found.to.zone == "'+08:00'"
-    assert found.to.checkpoint == Checkpoint("mysql", "s", "p", "h", 3307, "u", "secret")
+    assert found.to.checkpoint == Checkpoint("mysql", "s", "p", "h", 3307, "u", Secret("password", "secret"))
     assert "secret" not in repr(found)
 
 
@@ -90,7 +91,7 @@ def test_tls_and_a_login_at_kafka_are_read_and_not_shown(tmp_path: Path) -> None
 def test_an_encrypted_password_is_decrypted_by_the_environments_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("BINLOG_SECRET_KEY", KEY)
     found = settings(tmp_path, f'[{place}]\npassword = "other"\nencrypted_password = "{ENCRYPTED}"\n')
-    assert (found.to.password if place == "syncer.to" else found.to.checkpoint.password) == "a password"
+    assert (found.to.password if place == "syncer.to" else found.to.checkpoint.password).value == "a password"
     for key, text in ((KEY, "AAAA"), (KEY, "no base64"), ("12", ENCRYPTED), ("xy", ENCRYPTED)):
         monkeypatch.setenv("BINLOG_SECRET_KEY", key)
         with pytest.raises(ConfigError) as refused:

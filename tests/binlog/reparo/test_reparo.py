@@ -17,6 +17,7 @@ from tidemill.binlog.reparo.reparo import Result, reparo
 from tidemill.binlog.reparo.settings import DestDb, ReparoSettings, read_file
 from tidemill.cli.main import main
 from tidemill.errors import ConfigError, MalformedMessage, SchemaError
+from tidemill.secret import Secret
 from tidemill.wire import pb_binlog_pb2
 
 
@@ -209,7 +210,11 @@ def test_the_real_files_keys_are_read_and_others_stop_the_start(tmp_path: Path) 
         'user = "u"\npassword = "secret"\n[[replicate-ignore-table]]\ndb-name = "d"\ntbl-name = "~^a.*"\n'
     )
     found = ReparoSettings(**read_file(path)).checked(timezone(timedelta(hours=8)))
-    assert (found.dest_db, found.do_schemas, found.ignore_schemas) == (DestDb("h", 3309, "u", "secret"), ("~^b.*", "s1"), ("c",))
+    assert (found.dest_db, found.do_schemas, found.ignore_schemas) == (
+        DestDb("h", 3309, "u", Secret("password", "secret")),
+        ("~^b.*", "s1"),
+        ("c",),
+    )
     assert (found.txn_batch, found.worker_count, found.safe_mode, found.ignore_tables) == (5, 3, True, (TableName("d", "~^a.*"),))
     assert tso.physical_ms(found.start_tso) == 1_519_791_132_000
     assert "secret" not in repr(found)

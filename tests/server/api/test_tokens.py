@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import logging
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ import pytest
 from tests.support.server.apis import Api
 from tests.support.server.fake_service import FakeService
 from tidemill.errors import ConfigError
+from tidemill.process import threads
+from tidemill.secret import Secret, Way
 from tidemill.server.api.tokens import Caller, Role, Tokens, Unauthorized
 
 ONE, TWO = "0123456789abcdef-one", "0123456789abcdef-two"
@@ -200,3 +204,36 @@ def test_each_change_has_a_line_that_says_who_what_and_from_where(tmp_path: Path
         assert line.startswith(beginning)
     assert "geheim" not in caplog.text
     logging.getLogger("tidemill").setLevel("NOTSET")
+
+
+def test_tokens_come_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_TOKENS", f"ops {TWO} read\n")
+    tokens = Tokens(reference=Secret("auth", way=Way.ENV, place="THE_TOKENS"))
+    assert tokens.check(f"Bearer {TWO}") == Caller("ops", Role.READ)
+    with pytest.raises(ConfigError, match="auth-env NONE: the environment has no NONE"):
+        Tokens(reference=Secret("auth", way=Way.ENV, place="NONE"))
+
+
+def test_a_command_that_prints_tokens_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread, so the loop goes on; while it has not answered, or fails, the old tokens count."""
+    (tmp_path / "t").write_text(f"{ONE}\n")
+    tokens = Tokens(reference=Secret("auth", way=Way.COMMAND, place=f"cat {tmp_path}/t"))
+    begun: list[threading.Event] = []
+    really = threads.begin
+
+    def begin(work: Callable[[], None]) -> threading.Event:
+        begun.append(really(work))
+        return begun[-1]
+
+    monkeypatch.setattr(threads, "begin", begin)
+    assert tokens.check(f"Bearer {ONE}").role is Role.ADMIN
+    assert begun == []
+    for text, before, after in ((f"{TWO}\n", ONE, TWO), ("short\n", TWO, TWO)):
+        (tmp_path / "t").write_text(text)
+        tokens._due = 0.0
+        assert tokens.check(f"Bearer {before}").role is Role.ADMIN
+        assert begun[-1].wait(30)
+        assert tokens.check(f"Bearer {after}").role is Role.ADMIN
+    assert len(begun) == 2
+    with pytest.raises(Unauthorized):
+        tokens.check(f"Bearer {ONE}")

@@ -8,11 +8,16 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tidemill.config.database import MysqlOptions
+from tidemill.secret import Secret
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 
 PASSWORD = "geheim-geheim"
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+PEM = (Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 CAPABILITIES = 0x2820F | 0x8000 | 0x0008 << 16 | 0x0020 << 16
 
 
@@ -35,6 +40,12 @@ class Greedy:
             self.heard += client.recv(65536)
             switch = b"\xfe" + self._plugin + b"\0Password: \0"
             client.sendall(len(switch).to_bytes(3, "little") + b"\2" + switch)
+            for number in (4, 6):  # a scrambled password is not enough; the second time it is encrypted
+                self.heard += (data := client.recv(65536))
+                if not self._plugin.startswith((b"caching", b"sha256")) or not data:
+                    break
+                more = b"\1\4" if self._plugin.startswith(b"caching") and number == 4 else b"\1" + KEY.public_key().public_bytes(*PEM)
+                client.sendall(len(more).to_bytes(3, "little") + bytes([number]) + more)
             while data := client.recv(65536):
                 self.heard += data
 
@@ -51,8 +62,30 @@ def server(request: pytest.FixtureRequest) -> Iterator[Greedy]:
 
 def test_the_password_is_not_sent(server: Greedy) -> None:
     with pytest.raises(ServerFault, match="in clear text, and it is not sent without TLS") as caught:
-        Connection(MysqlOptions("127.0.0.1", server.port, "root", PASSWORD))
+        Connection(MysqlOptions("127.0.0.1", server.port, "root", Secret("password", PASSWORD)))
     assert PASSWORD.encode() not in server.heard
     error = caught.value.error("mysql")
     assert not error.retryable
     assert "ssl-ca" in error.hint
+
+
+@pytest.fixture(params=[b"caching_sha2_password", b"sha256_password"])
+def encrypting(request: pytest.FixtureRequest) -> Iterator[Greedy]:
+    found = Greedy(request.param)
+    yield found
+    found.close()
+
+
+def test_the_servers_own_key_is_not_taken(encrypting: Greedy) -> None:
+    """It is as good as clear text: whoever answers at the address has the other half."""
+    with pytest.raises(ServerFault, match="get-server-public-key=true") as caught:
+        Connection(MysqlOptions("127.0.0.1", encrypting.port, "root", Secret("password", PASSWORD)))
+    assert caught.value.code == 2059
+    assert max(map(len, encrypting.heard.split(b"\0"))) < KEY.key_size // 8
+
+
+def test_it_is_taken_where_that_is_asked_for(encrypting: Greedy) -> None:
+    options = MysqlOptions("127.0.0.1", encrypting.port, "root", Secret("password", PASSWORD), servers_key=True, read_timeout=1000)
+    with pytest.raises(ServerFault) as caught:  # the server says nothing more
+        Connection(options)
+    assert caught.value.code != 2059

@@ -17,6 +17,7 @@ from tidemill.config.database import MysqlOptions
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError
 from tidemill.protocols.sql.hints import COMMON, Program, hint_of
+from tidemill.secret import Secret
 from tidemill.sinks.mysql.codes import HINTS, Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 
@@ -40,7 +41,7 @@ def test_pages_that_are_named_are_there() -> None:
 
 def test_a_drainer_that_finds_no_table_names_what_a_drainer_has(mariadb: MariaDb) -> None:
     mariadb.clear()
-    database = Database(MysqlOptions("127.0.0.1", mariadb.port, "root", ""), Session(), Manner())
+    database = Database(MysqlOptions("127.0.0.1", mariadb.port, "root", Secret("password")), Session(), Manner())
     with pytest.raises(SinkError, match="1146") as refused:
         database.retrying("rows", lambda: database.open().run("DELETE FROM missing.t"))
     database.close()
@@ -75,7 +76,7 @@ def test_a_password_may_have_any_letters(mariadb: MariaDb, password: str) -> Non
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_value_that_cannot_be_sent_is_no_lost_connection(mariadb: MariaDb, value: float) -> None:
-    connection = Connection(MysqlOptions("127.0.0.1", mariadb.port, "root", ""))
+    connection = Connection(MysqlOptions("127.0.0.1", mariadb.port, "root", Secret("password")))
     with pytest.raises(ServerFault, match="can not be used") as refused:
         connection.run("SELECT %s", value)
     assert refused.value.fate is Fate.FAIL

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tidemill import credentials
 from tidemill.config.database import Atomicity, DatabaseTls
 from tidemill.config.file import parse_config
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import PARAMETERS, parse_sink_uri
 from tidemill.errors import ConfigError, SinkError
-from tidemill.sinks.mysql.connection import decoded, password_of
+from tidemill.sinks.mysql.connection import decoded
 
 TICDC = {
     "worker-count": "16",
@@ -40,7 +41,7 @@ def test_addresses(word: str) -> None:
     uri = parse_sink_uri(f"{word}://us%40er:p%3Aw%2F@[::1]:4001/?worker-count=3")
     options = uri.database
     assert uri.scheme is Scheme.MYSQL
-    assert (options.host, options.port, options.user, options.password, options.workers) == ("::1", 4001, "us@er", "p:w/", 3)
+    assert (options.host, options.port, options.user, options.password.value, options.workers) == ("::1", 4001, "us@er", "p:w/", 3)
     assert options.tls == (DatabaseTls() if word.endswith("ssl") else None)
     assert "p:w/" not in str(uri) + repr(uri)
     assert "p%3Aw%2F" not in str(uri) + repr(uri)
@@ -91,11 +92,11 @@ def test_the_file_sets_them_too() -> None:
 def test_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "password"
     file.write_text("secret\n")
-    assert password_of(parse_sink_uri(f"mysql://u@h/?password-file={file}").database) == "secret"
-    options = parse_sink_uri("mysql://u@h/?password-env=THE_PASSWORD").database
+    assert credentials.read(parse_sink_uri(f"mysql://u@h/?password-file={file}").database.password) == "secret"
+    password = parse_sink_uri("mysql://u@h/?password-env=THE_PASSWORD").database.password
     with pytest.raises(SinkError, match="the environment has no THE_PASSWORD"):
-        password_of(options)
+        credentials.read(password)
     monkeypatch.setenv("THE_PASSWORD", "secret")
-    assert password_of(options) == "secret"
+    assert credentials.read(password) == "secret"
     assert decoded("c2VjcmV0") == "secret"
     assert decoded("no base64!") is None

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from tidemill import tso
+from tidemill import credentials, tso
 from tidemill.binlog.nodes import Node, NodeKind, NodeState
 from tidemill.binlog.registry.client import Registry
 from tidemill.capture.tikv.client.pd import PdClient
@@ -110,7 +110,7 @@ class Control:
         self._security.check()
         context = ssl.create_default_context(cafile=self._security.ca)
         if self._security.cert is not None:
-            context.load_cert_chain(self._security.cert, self._security.key)
+            context.load_cert_chain(self._security.cert, self._security.key, credentials.key_password())
         return context
 
     async def _node(self, kind: NodeKind, node_id: str) -> Node:

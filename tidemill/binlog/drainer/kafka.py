@@ -28,7 +28,7 @@ FLUSH_S = 30.0
 
 def producer_options(to: Downstream) -> dict[str, Any]:
     """Return the client's settings: one order through retries, TLS and the login of [syncer.to]."""
-    tls = Tls(to.ca, to.cert, to.key) if to.enable_tls else None
+    tls = Tls(to.ca, to.cert, to.key, key_password=to.key_password) if to.enable_tls else None
     sasl = Sasl(to.sasl_mechanism.upper(), to.sasl_user, to.sasl_password) if to.sasl_user else None
     hosts = tuple(host.strip() for host in to.kafka_addrs.split(","))
     return {

@@ -44,7 +44,7 @@ class MysqlOutlet:
         manner = Manner(settings.worker_count, settings.txn_batch, to.merge, apart=not settings.enable_dispatch)
         self._channel = settings.channel_id if settings.loopback_control else None
         self.database = Database(
-            MysqlOptions(to.host, to.port, to.user, to.password),
+            MysqlOptions(to.host, to.port, to.user, to.password, servers_key=True),
             Session(settings.sql_mode, to.params, to.zone),
             manner,
             None if self._channel is None else self._mark,

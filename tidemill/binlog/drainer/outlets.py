@@ -215,7 +215,9 @@ def open_places(settings: DrainerSettings, cluster_id: int | None, downstream: D
     moments = Moments(downstream) if downstream is not None and settings.db_type == "tidb" else None
     if not place.host and downstream is not None:
         return CheckpointTable(downstream, place.schema, place.table, cluster_id, moments)
-    database = Database(MysqlOptions(place.host or "localhost", place.port, place.user, place.password), Session(), Manner())
+    database = Database(
+        MysqlOptions(place.host or "localhost", place.port, place.user, place.password, servers_key=True), Session(), Manner()
+    )
     return OwnCheckpoint(database, place.schema, place.table, cluster_id, moments)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tidemill.binlog.drainer.picking.rules import Rule, read_rules
 from tidemill.binlog.drainer.secrets import decrypted
 from tidemill.binlog.filters import IGNORED_SCHEMAS, TableName
 from tidemill.errors import ConfigError
+from tidemill.secret import NONE, Secret, Way, reference, secret_of
 
 DEFAULT_PORT = 8249
 DATABASES = ("mysql", "tidb")
@@ -31,7 +32,7 @@ class Checkpoint:
     host: str = ""
     port: int = 3306
     user: str = "root"
-    password: str = field(default="", repr=False)
+    password: Secret = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,14 @@ class Downstream:
     ca: str = ""
     cert: str = ""
     key: str = ""
+    key_password: Secret = NONE
     sasl_mechanism: str = "plain"
     sasl_user: str = field(default="", repr=False)
-    sasl_password: str = field(default="", repr=False)
+    sasl_password: Secret = NONE
     host: str = "localhost"
     port: int = 3306
     user: str = "root"
-    password: str = field(default="", repr=False)
+    password: Secret = NONE
     merge: bool = False
     sync_mode: int = 1
     params: tuple[tuple[str, str], ...] = ()
@@ -152,11 +154,13 @@ _RELAY = {"log-dir": "relay_dir", "max-file-size": "relay_max_file_size"}
 _TO = {
     "dir": "dir", "kafka-addrs": "kafka_addrs", "kafka-version": "kafka_version", "kafka-client-id": "kafka_client_id",
     "kafka-max-messages": "kafka_max_messages", "kafka-max-message-size": "kafka_max_message_size", "topic-name": "topic_name",
-    "host": "host", "port": "port", "user": "user", "password": "password", "merge": "merge", "sync-mode": "sync_mode",
+    "host": "host", "port": "port", "user": "user", "merge": "merge", "sync-mode": "sync_mode",
     "enable-tls": "enable_tls", "ca": "ca", "cert": "cert", "key": "key",
-    "sasl-mechanism": "sasl_mechanism", "sasl-user": "sasl_user", "sasl-password": "sasl_password",
+    "sasl-mechanism": "sasl_mechanism", "sasl-user": "sasl_user",
 }  # fmt: skip
-_CHECKPOINT = {name: name for name in ("type", "schema", "table", "host", "port", "user", "password")}
+_CHECKPOINT = {name: name for name in ("type", "schema", "table", "host", "port", "user")}
+_SECRETS = {"password": "password", "sasl-password": "sasl_password", "key-password": "key_password"}
+"""Each may be a reference."""
 
 WITHOUT_EFFECT = frozenset(
     {
@@ -201,20 +205,31 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def _downstream(to: dict[str, Any], path: Path) -> Downstream:
     place, params = _table(to, "checkpoint", path), _table(to, "params", path)
-    made: dict[str, Any] = {"checkpoint": Checkpoint(**_with_password(place, _CHECKPOINT, Checkpoint, "syncer.to.checkpoint.", path))}
+    own = _with_secrets(place, _CHECKPOINT, ("password",), Checkpoint, "syncer.to.checkpoint.", path)
+    made: dict[str, Any] = {"checkpoint": Checkpoint(**own)}
     made["params"] = tuple((name, _parameter(name, value, path)) for name, value in params.items() if name != "time_zone")
     if "time_zone" in params:
         made["zone"] = _parameter("time_zone", params["time_zone"], path)
-    return Downstream(**made, **_with_password(to, _TO, Downstream, "syncer.to.", path))
+    return Downstream(**made, **_with_secrets(to, _TO, _SECRETS, Downstream, "syncer.to.", path))
 
 
-def _with_password(found: dict[str, Any], names: Mapping[str, str], of: type, where: str, path: Path) -> dict[str, Any]:
-    """Take the keys of a table that may have its password encrypted, which then counts."""
+def _with_secrets(
+    found: dict[str, Any], names: Mapping[str, str], secrets: Iterable[str], of: type, where: str, path: Path
+) -> dict[str, Any]:
+    """Take the keys of a table that has secrets. The password may be encrypted, which then counts."""
     hidden = found.pop("encrypted_password", "")
-    taken = _taken(found, names, of, where, path)
+    own = {_SECRETS[name]: take_secret(found, name, where, path) for name in secrets}
+    taken = _taken(found, names, of, where, path) | own
     if hidden:
-        taken["password"] = decrypted(str(hidden), f"{where}encrypted_password of {path}")
+        taken["password"] = Secret("password", decrypted(str(hidden), f"{where}encrypted_password of {path}"))
     return taken
+
+
+def take_secret(found: dict[str, Any], name: str, where: str, path: Path) -> Secret:
+    """Take a secret out of a table of the file `path`, or what refers to it. Raises ConfigError."""
+    keys = [key for key in (name, *(reference(name, way) for way in Way)) if key in found]
+    given = {key: _converted("str", found.pop(key), f"{where}{key} of {path}") for key in keys}
+    return secret_of(name, given, f"{where.rstrip('.')} of {path}")
 
 
 def _parameter(name: str, value: object, path: Path) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from tidemill import credentials
 from tidemill.capture.tikv.client.tls import Security, Stamp
 from tidemill.errors import ConfigError
 from tidemill.metrics.hosts import HINT, is_own
@@ -96,7 +97,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(security.cert, security.key)
+            context.load_cert_chain(security.cert, security.key, credentials.key_password())
             if security.ca is not None:
                 context.load_verify_locations(security.ca)
                 context.verify_mode = ssl.CERT_REQUIRED

@@ -48,7 +48,7 @@ def reparo(settings: ReparoSettings, zone: tzinfo, show: Callable[[str], None]) 
         return _printed(wanted, show)
     to = settings.dest_db
     manner = Manner(settings.worker_count, settings.txn_batch, program=Program.REPARO)
-    database = Database(MysqlOptions(to.host, to.port, to.user, to.password), Session(), manner)
+    database = Database(MysqlOptions(to.host, to.port, to.user, to.password, servers_key=True), Session(), manner)
     try:
         return _Applying(database, settings).run(wanted)
     finally:

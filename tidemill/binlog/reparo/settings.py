@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tidemill import tso
+from tidemill.binlog.drainer.settings import take_secret
 from tidemill.binlog.filters import TableName
 from tidemill.errors import ConfigError
+from tidemill.secret import NONE, Secret
 
 DEST_TYPES = ("print", "mysql")
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -24,7 +26,7 @@ class DestDb:
     host: str = "127.0.0.1"
     port: int = 3306
     user: str = "root"
-    password: str = field(default="", repr=False)
+    password: Secret = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ _FILE = {
 }  # fmt: skip
 _LISTS = {"replicate-do-db": "do_schemas", "replicate-ignore-db": "ignore_schemas"}
 _TABLES = {"replicate-do-table": "do_tables", "replicate-ignore-table": "ignore_tables"}
-_DEST = {name: name for name in ("host", "port", "user", "password")}
+_DEST = {name: name for name in ("host", "port", "user")}
 WITHOUT_EFFECT = frozenset({"log-rotate"})
 _KINDS: Mapping[str, type] = {"str": str, "int": int, "bool": bool}
 
@@ -104,7 +106,12 @@ def read_file(path: Path) -> dict[str, Any]:
             f"a filter or dest-db of {path} is not of the right kind",
             hint='Write [[replicate-do-table]] with db-name and tbl-name, and replicate-do-db = ["name"].',
         ) from None
-    return {**result, **_taken(found, _FILE, ReparoSettings, path), "dest_db": DestDb(**_taken(dest, _DEST, DestDb, path))}
+    password = take_secret(dest, "password", "dest-db.", path)
+    return {
+        **result,
+        **_taken(found, _FILE, ReparoSettings, path),
+        "dest_db": DestDb(**_taken(dest, _DEST, DestDb, path), password=password),
+    }
 
 
 def _taken(found: Mapping[str, Any], names: Mapping[str, str], of: type, path: Path) -> dict[str, Any]:
@@ -117,7 +124,6 @@ def _taken(found: Mapping[str, Any], names: Mapping[str, str], of: type, path: P
             raise ConfigError(f"{path} has the key {name}, which Reparo does not know")
         kind = kinds[names[name]]
         if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-            shown = "" if name == "password" else f" {value!r},"
-            raise ConfigError(f"{name} of {path} is{shown} not of the right kind")
+            raise ConfigError(f"{name} of {path} is {value!r}, not of the right kind")
         result[names[name]] = value
     return result

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidemill import credentials
 from tidemill.canal.server.properties import ServerProperties, destination_of, raise_faults, server_of
 from tidemill.canal.server.settings import DEFAULT_DESTINATION, ServerSettings, Tls
 from tidemill.errors import ConfigError
+from tidemill.secret import Way, reference, secret_of
 
+PASSWD = "canal.passwd"
 _NAME = re.compile(r"[^\s/,\\]{1,200}")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
@@ -89,9 +92,22 @@ def _texts(table: Mapping[str, Any], faults: list[str]) -> dict[str, str]:
     return found
 
 
+def _resolved(properties: Mapping[str, str], where: str, folder: Path) -> dict[str, str]:
+    """Return properties with the password that they refer to. Raises ConfigError."""
+    names = {reference(PASSWD, way): way for way in Way}
+    given = {name: value for name, value in properties.items() if name in names or name == PASSWD}
+    if Way.FILE in (names.get(name) for name in given):
+        given[reference(PASSWD, Way.FILE)] = str(folder / given[reference(PASSWD, Way.FILE)])
+    found = {name: value for name, value in properties.items() if name not in names}
+    if (passwd := secret_of(PASSWD, given, where)).way is not None:
+        found[PASSWD] = credentials.read_setting(passwd)
+    return found
+
+
 def settings_of(common: Mapping[str, str], own: Mapping[str, Mapping[str, str]], where: str, folder: Path = Path()) -> ServerSettings:
     """`common`: of the server, and of all destinations. `own`: of each. Raises ConfigError."""
     faults: list[str] = []
+    common, own = _resolved(common, where, folder), {name: _resolved(one, f"{where}: {name}", folder) for name, one in own.items()}
     server, rest = server_of(common, faults)
     names = sorted({*server.destinations, *own}) or [DEFAULT_DESTINATION]
     faults += [f"destination {name!r} cannot be named so" for name in names if not _NAME.fullmatch(name) or name.startswith(".")]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tidemill import credentials
 from tidemill.canal.conversation.desk import Desk
 from tidemill.canal.conversation.faults import Refused
 from tidemill.canal.conversation.subscriber import Key, Record
@@ -241,7 +242,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(tls.cert, tls.key)
+        context.load_cert_chain(tls.cert, tls.key, credentials.key_password())
         if tls.ca is not None:
             context.load_verify_locations(tls.ca)
             context.verify_mode = ssl.CERT_REQUIRED

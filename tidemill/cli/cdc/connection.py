@@ -13,8 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill import credentials
 from tidemill.cli.cdc.client import Client
 from tidemill.errors import ConfigError
+from tidemill.secret import Secret, Way, reference, secret_of
 
 DEFAULT_SERVER = "http://127.0.0.1:8300"
 ADDRESS_VARIABLE = "TIDEMILL_SERVER"
@@ -30,6 +32,20 @@ KeyOption = Annotated[str | None, typer.Option("--key", help="PEM file with the 
 UserOption = Annotated[str | None, typer.Option("--user", help="User name. Also TICDC_USER.")]
 PasswordOption = Annotated[str | None, typer.Option("--password", help="Password, or a token of the server. Also TICDC_PASSWORD.")]
 TokenFileOption = Annotated[Path | None, typer.Option("--token-file", help=f"File with a token of the server. Also {TOKEN_VARIABLE}.")]
+PasswordFileOption = Annotated[str | None, typer.Option("--password-file", help="File that holds the password.")]
+PasswordEnvOption = Annotated[str | None, typer.Option("--password-env", help="Environment variable that holds the password.")]
+PasswordCommandOption = Annotated[
+    str | None, typer.Option("--password-command", help="Command that prints the password, started without a shell.")
+]
+TokenEnvOption = Annotated[str | None, typer.Option("--token-env", help="Environment variable with a token of the server.")]
+TokenCommandOption = Annotated[str | None, typer.Option("--token-command", help="Command that prints a token, started without a shell.")]
+KeyPasswordFileOption = Annotated[str | None, typer.Option("--key-password-file", help="File that holds the password of --key.")]
+KeyPasswordEnvOption = Annotated[
+    str | None, typer.Option("--key-password-env", help="Environment variable that holds the password of --key.")
+]
+KeyPasswordCommandOption = Annotated[
+    str | None, typer.Option("--key-password-command", help="Command that prints the password of --key, started without a shell.")
+]
 LogLevelOption = Annotated[str | None, typer.Option("--log-level", help="Taken, and without effect: errors are always printed.")]
 
 OPTIONS: dict[str, Any] = {
@@ -40,7 +56,15 @@ OPTIONS: dict[str, Any] = {
     "key": KeyOption,
     "user": UserOption,
     "password": PasswordOption,
+    "password_file": PasswordFileOption,
+    "password_env": PasswordEnvOption,
+    "password_command": PasswordCommandOption,
     "token_file": TokenFileOption,
+    "token_env": TokenEnvOption,
+    "token_command": TokenCommandOption,
+    "key_password_file": KeyPasswordFileOption,
+    "key_password_env": KeyPasswordEnvOption,
+    "key_password_command": KeyPasswordCommandOption,
     "log_level": LogLevelOption,
 }
 """The flags that each command has, by the name of the parameter."""
@@ -57,7 +81,15 @@ class Connection:
     key: str | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    password_file: str | None = None
+    password_env: str | None = None
+    password_command: str | None = field(default=None, repr=False)
     token_file: Path | None = None
+    token_env: str | None = None
+    token_command: str | None = field(default=None, repr=False)
+    key_password_file: str | None = None
+    key_password_env: str | None = None
+    key_password_command: str | None = field(default=None, repr=False)
     log_level: str | None = None
 
     def over(self, below: Connection | None) -> Connection:
@@ -70,7 +102,12 @@ class Connection:
         """Return a client of the server. Raises ConfigError."""
         certificates = self._certificates()
         address = self._address(secure=any(certificates))
-        return Client(address, _context(address, *certificates), self._authorization())
+        return Client(address, _context(address, *certificates, self._secret("key-password")), self._authorization())
+
+    def _secret(self, name: str, value: str | None = None) -> Secret:
+        """Return a secret of the flags. Raises ConfigError."""
+        flags = {reference(name, way): getattr(self, reference(name, way).replace("-", "_")) for way in Way}
+        return secret_of(name, flags, "the command line", value)
 
     def _address(self, *, secure: bool) -> str:
         found = self.server or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_SERVER
@@ -92,17 +129,15 @@ class Connection:
 
     def _authorization(self) -> tuple[str, str] | str | None:
         """Return a token, or user and password, or None."""
-        if self.token_file is not None:
-            try:
-                words = self.token_file.read_text(encoding="utf-8").split()
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"--token-file {self.token_file}: {error}") from None
+        if token := self._secret("token"):
+            words = credentials.read_setting(token).split()
             if not words:
-                raise ConfigError(f"--token-file {self.token_file} is empty")
+                raise ConfigError(f"--{token} is empty")
             return words[-1]
-        if token := os.environ.get(TOKEN_VARIABLE):
-            return token
-        user, password = self.user, self.password
+        if text := os.environ.get(TOKEN_VARIABLE):
+            return text
+        user: str | None = self.user
+        password: str | None = credentials.read_setting(self._secret("password", self.password))
         if not user:
             user, password = os.environ.get("TICDC_USER"), password or os.environ.get("TICDC_PASSWORD")
         if not user:
@@ -129,7 +164,7 @@ def _kept() -> dict[str, str]:
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
-def _context(address: str, ca: str, cert: str, key: str) -> ssl.SSLContext | None:
+def _context(address: str, ca: str, cert: str, key: str, key_password: Secret) -> ssl.SSLContext | None:
     if not address.startswith("https://"):
         if ca or cert or key:
             raise ConfigError(f"--server {address} is plain HTTP, but certificates are given", hint="Write https://.")
@@ -139,7 +174,7 @@ def _context(address: str, ca: str, cert: str, key: str) -> ssl.SSLContext | Non
     try:
         context = ssl.create_default_context(cafile=ca or None)
         if cert:
-            context.load_cert_chain(cert, key)
+            context.load_cert_chain(cert, key, credentials.key_password(key_password))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"--ca {ca or 'none'}, --cert {cert or 'none'}, --key {key or 'none'}: {error}") from None
     return context

@@ -75,6 +75,12 @@ def command(
     auth_file: Annotated[
         Path | None, typer.Option("--auth-file", help="File with a token a line. Whoever changes something has to send one of them.")
     ] = None,
+    auth_env: Annotated[
+        str | None, typer.Option("--auth-env", help="Environment variable with the lines of an --auth-file, instead of the file.")
+    ] = None,
+    auth_command: Annotated[
+        str | None, typer.Option("--auth-command", help="Command that prints the lines of an --auth-file, started without a shell.")
+    ] = None,
     secret_folders: Annotated[
         str | None,
         typer.Option("--secret-folders", help="Folders of password and certificate files that sink URIs may name."),
@@ -82,6 +88,10 @@ def command(
     secret_env_prefix: Annotated[
         str | None,
         typer.Option("--secret-env-prefix", help="How variables begin that sink URIs may name (TIDEMILL_SECRET_)."),
+    ] = None,
+    secret_commands: Annotated[
+        str | None,
+        typer.Option("--secret-commands", help="Programs by absolute path that sink URIs may run for a secret, with any arguments (none)."),
     ] = None,
     sink_folders: Annotated[
         str | None, typer.Option("--sink-folders", help="Folders that sink URIs may write to (the system's folder for temporary files).")
@@ -120,6 +130,7 @@ def command(
     """
     from tidemill.capture.config import duration_ms
     from tidemill.capture.tikv.client.tls import security_of
+    from tidemill.secret import secret_of
     from tidemill.server.api.listener import Certificates
     from tidemill.server.api.tokens import Tokens
     from tidemill.server.options import TICDC_VERSION, ServerOptions, checked_ticdc_version
@@ -153,7 +164,7 @@ def command(
         etcd=tuple(_listed(etcd)),
         own_rules=capture_config is not None,
         ticdc_version=checked_ticdc_version(ticdc_version or TICDC_VERSION),
-        permitted=_permitted(secret_folders, secret_env_prefix, sink_folders, allow_sink_hosts),
+        permitted=_permitted(secret_folders, secret_env_prefix, secret_commands, sink_folders, allow_sink_hosts),
     )
     commands = Commands(
         pd=pd,
@@ -186,18 +197,20 @@ def command(
         ),
         common=common,
     )
-    tokens = Tokens(auth_file) if auth_file is not None else None
+    lines = secret_of("auth", {"auth-file": auth_file, "auth-env": auth_env, "auth-command": auth_command}, "the command line")
+    tokens = Tokens(auth_file, lines) if lines else None
     upstream = Upstream(addresses, security_of(addresses, ca, cert, key))
     with locked(options.data_dir):
         asyncio.run(serve(options, commands, addr, upstream, certificates, tokens, log_file))
 
 
-def _permitted(secrets: str | None, prefix: str | None, sinks: str | None, hosts: str | None) -> Permitted:
+def _permitted(secrets: str | None, prefix: str | None, commands: str | None, sinks: str | None, hosts: str | None) -> Permitted:
     """Return what sink URIs of the API may name. Raises ConfigError."""
     from tidemill.server.permitted import Permitted
 
     given: dict[str, Any] = {"secrets": _folders(secrets, "--secret-folders"), "sinks": _folders(sinks, "--sink-folders"), "prefix": prefix}
-    return Permitted(**{name: value for name, value in given.items() if value is not None}, hosts=tuple(_listed(hosts)))
+    programs = tuple(map(str, _folders(commands, "--secret-commands") or ()))
+    return Permitted(**{name: value for name, value in given.items() if value is not None}, hosts=tuple(_listed(hosts)), commands=programs)
 
 
 def _folders(text: str | None, flag: str) -> tuple[Path, ...] | None:

@@ -15,6 +15,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,16 +26,12 @@ from tidemill.rules.names import did_you_mean
 from tidemill.server.api import audit
 from tidemill.server.api.answers import Writer
 from tidemill.server.api.errors import INTERNAL, INVALID, Failure, failure_of
-from tidemill.server.api.requests import BodyTooLarge, BodyTooSlow, CrossOrigin, Guard, Json, shortened
+from tidemill.server.api.requests import BodyTooLarge, BodyTooSlow, CrossOrigin, Guard, Json, role_of, shortened
 from tidemill.server.api.routes import changefeeds, cluster, page, placement, unsafe, version1
 from tidemill.server.api.tokens import Forbidden, Tokens, Unauthorized
 from tidemill.server.page.watch import Watch
 from tidemill.server.service import ChangefeedService
 
-_GUARDED = ("/api/v2/unsafe", "/debug")
-"""Paths that need a token also where nothing is changed."""
-_OPEN = frozenset({"/api/v2/tso"})
-"""Paths that read only, whatever their method is."""
 _REFUSED = {"401": "No token, or an unknown one", "403": "The token's role does not allow it, or the page of another site asks"}
 _PAGE = Path(__file__).with_name("openapi_page.html")
 _STATUSES: Mapping[type[TidemillError], HTTPStatus] = {
@@ -85,7 +82,7 @@ def create_app(
     )
     for router in routers:
         app.include_router(router)
-    app.state.paths = [str(getattr(route, "path", "")) for router in routers for route in router.routes]
+    app.state.routes = [route for router in routers for route in router.routes]
 
     def document() -> Response:  # not async: it takes a fifth of a second, in a thread
         return Json(app.openapi())
@@ -108,14 +105,16 @@ def create_app(
 
 def _document(app: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the OpenAPI document without FastAPI's own form of errors, which is never answered here, and with 401 and 403 where a route
-    is guarded."""
+    declares a role."""
     if app.openapi_schema is None:
         found = made()
-        for path, methods in found["paths"].items():
-            for method, operation in methods.items():
-                if (method != "get" and path not in _OPEN) or path.startswith(_GUARDED):
-                    responses = operation["responses"]
-                    responses.update({status: {**responses.get("400", {}), "description": why} for status, why in _REFUSED.items()})
+        guarded = (
+            route for route in app.state.routes if isinstance(route, APIRoute) and route.include_in_schema and role_of(route) is not None
+        )
+        for route in guarded:
+            for method in route.methods or ():
+                responses = found["paths"][route.path_format][method.lower()]["responses"]
+                responses.update({status: {**responses.get("400", {}), "description": why} for status, why in _REFUSED.items()})
         for methods in found["paths"].values():
             for operation in methods.values():
                 operation["responses"].pop("422", None)
@@ -168,7 +167,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     asked: str = request.scope["path"]  # `request.url` has the Host header in it, which may be no host
     path = shortened(asked)
     if error.status_code == HTTPStatus.NOT_FOUND:
-        known = request.app.state.paths
+        known = [str(getattr(route, "path", "")) for route in request.app.state.routes]
         said = f"there is no page {path} (/docs lists all){did_you_mean(asked[:200], known)}"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         said = f"{path} does not take {shortened(request.method)}"

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tidemill import credentials
 from tidemill.errors import TidemillError
 from tidemill.server.api.errors import failure_of
 from tidemill.server.api.requests import BODY_LIMIT, Json
@@ -136,5 +137,5 @@ def client_of(ca: Path | None, cert: Path | None, key: Path | None) -> httpx.Asy
     if ca is not None:
         verify = ssl.create_default_context(cafile=str(ca))
         if cert is not None:
-            verify.load_cert_chain(cert, key)
+            verify.load_cert_chain(cert, key, credentials.key_password())
     return httpx.AsyncClient(verify=verify, timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S), trust_env=False)

@@ -25,6 +25,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tidemill import credentials
 from tidemill.errors import ConfigError, cannot_listen
 from tidemill.server.api.door import Door
 from tidemill.server.api.errors import INVALID, UNAUTHORIZED, Failure
@@ -79,7 +80,7 @@ class Certificates:
         found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         found.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            found.load_cert_chain(cert, key)
+            found.load_cert_chain(cert, key, credentials.key_password())
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"--cert {cert}, --key {key}: {error}") from None
         if self.ca is not None:

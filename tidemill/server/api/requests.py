@@ -13,7 +13,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute
 
 from tidemill.errors import TidemillError, redact
 from tidemill.server.api import bodies as b
@@ -171,40 +173,60 @@ def takes(model: type[b.Request], *, required: bool = True) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """Lets in requests by the role of who sent them. `tokens` None: from everybody who reaches the port. Each method raises Unauthorized,
-    Forbidden, CrossOrigin."""
+class Needs:
+    """What a route declares, as a dependency: the least role of who sends a request. `tokens` None: everybody who reaches the port has it.
+    `changes`: the request gets a line of audit. Raises Unauthorized, Forbidden, CrossOrigin."""
 
-    tokens: Tokens | None = None
+    tokens: Tokens | None
+    role: Role
+    changes: bool = False
 
     async def __call__(self, request: Request) -> None:
-        """Let in what changes something."""
-        request.state.changes = True
-        self._check(request, Role.ADMIN)
-
-    async def operates(self, request: Request) -> None:
-        """Let in what pauses or resumes."""
-        request.state.changes = True
-        self._check(request, Role.OPERATE)
-
-    async def compiles(self, request: Request) -> None:
-        """Let in what changes nothing, and costs the server time: rules that a request brings."""
-        self._check(request, Role.OPERATE)
-
-    async def reads(self, request: Request) -> None:
-        """Let in who may read what is not for everybody."""
-        if self.tokens is not None:
-            self._check(request, Role.READ)
-
-    def _check(self, request: Request, role: Role) -> None:
-        _check_origin(request.headers)
+        """Let the request in."""
+        if self.changes:
+            request.state.changes = True
+        if self.tokens is not None or self.role is not Role.READ:
+            _check_origin(request.headers)
         if self.tokens is None:
             return
         names = () if FORWARDED in request.headers else request.scope.get(COMMON_NAMES, ())  # a certificate of another server
         caller = self.tokens.check(request.headers.get("authorization"), names)
         request.state.user = f"{caller.name} ({caller.role.name.lower()})"
-        if caller.role < role:
-            raise Forbidden(f"{caller.name} has the role {caller.role.name.lower()}, and this needs {role.name.lower()}")
+        if caller.role < self.role:
+            raise Forbidden(f"{caller.name} has the role {caller.role.name.lower()}, and this needs {self.role.name.lower()}")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What routes may declare. One that declares nothing is for everybody, and neither changes nor compiles anything."""
+
+    tokens: Tokens | None = None
+
+    @property
+    def changes(self) -> Needs:
+        """It changes something."""
+        return Needs(self.tokens, Role.ADMIN, changes=True)
+
+    @property
+    def operates(self) -> Needs:
+        """It pauses or resumes."""
+        return Needs(self.tokens, Role.OPERATE, changes=True)
+
+    @property
+    def compiles(self) -> Needs:
+        """It changes nothing, and costs the server time: rules that a request brings."""
+        return Needs(self.tokens, Role.OPERATE)
+
+    @property
+    def reads(self) -> Needs:
+        """It shows what is not for everybody."""
+        return Needs(self.tokens, Role.READ)
+
+
+def role_of(route: BaseRoute) -> Role | None:
+    """Return the role that a route declares; None: it is for everybody."""
+    declared = [one.dependency for one in route.dependencies] if isinstance(route, APIRoute) else []
+    return max((one.role for one in declared if isinstance(one, Needs)), default=None)
 
 
 def _check_origin(headers: Mapping[str, str]) -> None:

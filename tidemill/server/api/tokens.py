@@ -1,7 +1,8 @@
-"""Who may do what: bearer tokens and names of client certificates, from a file.
+"""Who may do what: bearer tokens and names of client certificates, from a file, a variable or what a command prints.
 
 A line is `TOKEN`, `NAME TOKEN`, `NAME TOKEN ROLE`, or `cn=COMMON_NAME ROLE`. Without a role it is admin. A line that begins with # is a
-comment. The file is read again when it changes, so tokens can be replaced while the server runs. A client sends `Authorization: Bearer
+comment. The file is read again when it changes, and the command runs again each minute in which there are requests, so tokens can be
+replaced while the server runs. A client sends `Authorization: Bearer
 TOKEN`, or Basic with NAME as the user and TOKEN as the password, as `cdc cli --user --password` does; or it shows a certificate.
 """
 
@@ -15,14 +16,20 @@ import hmac
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidemill import credentials
 from tidemill.errors import ConfigError, TidemillError
+from tidemill.process import threads
+from tidemill.secret import Secret, Way
 
 SHORTEST = 16
 """Characters of a token: a shorter one can be guessed."""
+COMMAND_EVERY_S = 60.0
+"""How often a command is asked for the tokens."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,10 +73,12 @@ class Unauthorized(TidemillError):
 
 @dataclass(slots=True, eq=False)
 class Tokens:
-    """The tokens of a file. Raises ConfigError, when it is made, for a file that cannot be used."""
+    """The tokens of a file, or of what `reference` refers to. Raises ConfigError, when it is made, for what cannot be used."""
 
-    path: Path
+    path: Path | None = None
+    reference: Secret = field(default_factory=lambda: Secret("auth"))
     _read_at: tuple[int, int, int] = (0, 0, 0)
+    _due: float = 0.0
     _known: Mapping[bytes, Caller] = field(default_factory=dict, repr=False)
     _certificates: Mapping[str, Role] = field(default_factory=dict)
 
@@ -96,20 +105,32 @@ class Tokens:
         raise Unauthorized("the token is not known", hint="Send one of those in the server's --auth-file.")
 
     def _load_again(self) -> None:
+        if self.reference.way is Way.COMMAND:
+            if time.monotonic() > self._due:
+                self._due = time.monotonic() + COMMAND_EVERY_S
+                threads.begin(self._try_to_load)  # the loop goes on meanwhile, and the old tokens count
+        elif self.path is not None:
+            self._try_to_load()
+
+    def _try_to_load(self) -> None:
         try:
-            if _version(self.path) != self._read_at:
+            if self.path is None or _version(self.path) != self._read_at:
                 self._load()
         except (OSError, ConfigError) as error:
-            _log.warning("the token file %s cannot be read again, the old tokens count: %s", self.path, error)
+            _log.warning("the tokens cannot be read again, the old ones count: %s", error)
 
     def _load(self) -> None:
+        if self.path is None:
+            self._due = time.monotonic() + COMMAND_EVERY_S
+            self._known, self._certificates = _callers(credentials.read_setting(self.reference), f"--{self.reference}")
+            return
         try:
             version, text = _version(self.path), self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--auth-file {self.path}: {error}") from None
         if stat.S_IMODE(self.path.stat().st_mode) & 0o077:
             _log.warning("others may read the token file %s: chmod 600 it", self.path)
-        self._known, self._certificates = _callers(text, self.path)
+        self._known, self._certificates = _callers(text, f"--auth-file {self.path}")
         self._read_at = version
 
 
@@ -118,7 +139,7 @@ def _version(path: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _callers(text: str, path: Path) -> tuple[dict[bytes, Caller], dict[str, Role]]:
+def _callers(text: str, source: str) -> tuple[dict[bytes, Caller], dict[str, Role]]:
     """Return who has which token (by its digest), and the roles of certificates' names. Raises ConfigError that shows no token."""
     tokens: dict[bytes, Caller] = {}
     certificates: dict[str, Role] = {}
@@ -126,7 +147,7 @@ def _callers(text: str, path: Path) -> tuple[dict[bytes, Caller], dict[str, Role
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        where = f"--auth-file {path}, line {number}"
+        where = f"{source}, line {number}"
         if words[0].startswith(_CERTIFICATE) and len(words) == 2:
             certificates[words[0].removeprefix(_CERTIFICATE)] = _role(words[1], where)
             continue
@@ -137,7 +158,7 @@ def _callers(text: str, path: Path) -> tuple[dict[bytes, Caller], dict[str, Role
             raise ConfigError(f"{where}: a token has at least {SHORTEST} characters")
         tokens[_digest(words[-1])] = Caller(words[0] if len(words) == 2 else "", role)
     if not tokens and not certificates:
-        raise ConfigError(f"--auth-file {path} has no token")
+        raise ConfigError(f"{source} has no token")
     return tokens, certificates
 
 

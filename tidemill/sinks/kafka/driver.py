@@ -301,6 +301,8 @@ class KafkaDriverSink(ByDispatchers):
         if self._admin is not None:
             self._admin.poll(0)  # serves the error callback
         text = f"{self._where}: {doing}: {cause.name()}: {cause.str()}{self._context()}"
+        if cause.code() == faults.AUTHENTICATION:
+            self._admin = None  # the next one reads the password again
         if cause.code() == faults.AUTHENTICATION and not self._denials.meant:
             return SinkUnavailable(redact(text))
         return faults.sink_error(faults.AUTHENTICATION if self._denials.meant else cause.code(), text)

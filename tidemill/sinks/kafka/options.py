@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemill import credentials
 from tidemill.config.uri import KafkaOptions, SinkUri
 
 WINDOW_BYTES = 128 * 1024 * 1024
@@ -24,7 +25,7 @@ RECORD_HEADROOM = 128
 
 
 def client_config(kafka: KafkaOptions) -> dict[str, str]:
-    """Return the settings of every client of the brokers."""
+    """Return the settings of every client of the brokers, with secrets as they are now. Raises as `credentials.read`."""
     config = {
         "bootstrap.servers": ",".join(kafka.hosts),
         "reconnect.backoff.max.ms": "2000",
@@ -39,10 +40,13 @@ def client_config(kafka: KafkaOptions) -> dict[str, str]:
     if kafka.tls:
         files = {"ssl.ca.location": kafka.tls.ca, "ssl.certificate.location": kafka.tls.cert, "ssl.key.location": kafka.tls.key}
         config |= {name: path for name, path in files.items() if path}
+        if kafka.tls.key_password:
+            config["ssl.key.password"] = credentials.read(kafka.tls.key_password)
         if kafka.tls.insecure_skip_verify:
             config["enable.ssl.certificate.verification"] = "false"
     if kafka.sasl:
-        config |= {"sasl.mechanisms": kafka.sasl.mechanism, "sasl.username": kafka.sasl.user, "sasl.password": kafka.sasl.password}
+        config |= {"sasl.mechanisms": kafka.sasl.mechanism, "sasl.username": kafka.sasl.user}
+        config["sasl.password"] = credentials.read(kafka.sasl.password)
     return config
 
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill import credentials
 from tidemill.config.uri import S3Options
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.extras import extra
@@ -44,9 +45,9 @@ def storage_options(s3: S3Options | None) -> dict[str, str]:
     if s3 is None:
         return {}
     given = {
-        "AWS_ACCESS_KEY_ID": s3.access_key,
-        "AWS_SECRET_ACCESS_KEY": s3.secret_access_key,
-        "AWS_SESSION_TOKEN": s3.session_token,
+        "AWS_ACCESS_KEY_ID": credentials.read(s3.access_key),
+        "AWS_SECRET_ACCESS_KEY": credentials.read(s3.secret_access_key),
+        "AWS_SESSION_TOKEN": credentials.read(s3.session_token),
         "AWS_REGION": s3.region,
         "AWS_ENDPOINT_URL": s3.endpoint if "://" in s3.endpoint or not s3.endpoint else f"https://{s3.endpoint}",
         "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "" if s3.force_path_style else "true",

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill import credentials
 from tidemill.config.lake import LakeOptions
 from tidemill.config.uri import S3Options
 from tidemill.errors import Fenced, SinkError, SinkUnavailable, redact
@@ -80,9 +81,9 @@ def catalog_properties(options: LakeOptions, s3: S3Options | None) -> dict[str, 
         endpoint = s3.endpoint if "://" in s3.endpoint or not s3.endpoint else f"https://{s3.endpoint}"
         given |= {
             "s3.endpoint": endpoint,
-            "s3.access-key-id": s3.access_key,
-            "s3.secret-access-key": s3.secret_access_key,
-            "s3.session-token": s3.session_token,
+            "s3.access-key-id": credentials.read(s3.access_key),
+            "s3.secret-access-key": credentials.read(s3.secret_access_key),
+            "s3.session-token": credentials.read(s3.session_token),
             "s3.region": s3.region,
         }
     return {name: value for name, value in given.items() if value}

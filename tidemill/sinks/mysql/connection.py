@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 import socket
 import ssl
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from tidemill import credentials
 from tidemill.config.database import DatabaseTls, MysqlOptions
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.extras import extra
@@ -190,20 +189,6 @@ def _answer(cursor: Any) -> Answer:
     return Answer(cursor.fetchall(), int(cursor.rowcount), message.decode("utf-8", "replace") if message else "")
 
 
-def password_of(options: MysqlOptions) -> str:
-    """Return the password. Raises SinkError if its file cannot be read, or its environment variable is not set."""
-    if options.password_env:
-        if options.password_env not in os.environ:
-            raise SinkError(f"password-env: the environment has no {options.password_env}", hint="Set it for all processes that write.")
-        return os.environ[options.password_env]
-    if not options.password_file:
-        return options.password
-    try:
-        return Path(options.password_file).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SinkError(f"password-file {options.password_file}: {error}") from None
-
-
 def decoded(password: str) -> str | None:
     """Return the password that this is the base64 of, or None."""
     try:
@@ -214,7 +199,7 @@ def decoded(password: str) -> str | None:
 
 def _opened(options: MysqlOptions) -> Any:
     """Connect. As in TiCDC a password that is refused may be the base64 of the password."""
-    password = password_of(options)
+    password = credentials.read(options.password)
     try:
         return _connect(options, password)
     except ServerFault as fault:
@@ -238,9 +223,28 @@ class _NotInClear:
         )
 
 
+class _WithoutServersKey(pymysql.connections.Connection):  # type: ignore[misc]
+    """Takes no public key from the server to encrypt the password with: who answers at the address has the private one, and reads it."""
+
+    @property
+    def server_public_key(self) -> None:
+        """Asked for where the password is to be encrypted."""
+        if self.password:
+            raise pymysql.err.OperationalError(
+                CANNOT_AUTHENTICATE,
+                "the server asks for the password, encrypted with a key that it sends itself: without TLS anybody may have sent it "
+                "(get-server-public-key=true takes it)",
+            )
+
+    @server_public_key.setter
+    def server_public_key(self, key: bytes | None) -> None:
+        pass
+
+
 def _connect(options: MysqlOptions, password: str) -> Any:
+    kind = pymysql.connections.Connection if options.servers_key or options.tls is not None else _WithoutServersKey
     with faults():
-        return pymysql.connect(
+        return kind(
             host=options.host,
             port=options.port,
             user=options.user,
@@ -261,7 +265,7 @@ def _context(tls: DatabaseTls) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.ca or None)
         if tls.cert:
-            context.load_cert_chain(tls.cert, tls.key)
+            context.load_cert_chain(tls.cert, tls.key, credentials.key_password(tls.key_password))
         return context
     except (OSError, ssl.SSLError) as error:
         raise SinkError(f"ssl-ca, ssl-cert, ssl-key: {error}") from None

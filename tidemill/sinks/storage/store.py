@@ -23,6 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs
 
+from tidemill import credentials
 from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Token
 from tidemill.changelog.storage.conditional import Unconditional, swap
@@ -254,21 +255,30 @@ class LocalStore(Store):
         shutil.rmtree(self._root / folder, ignore_errors=True)
 
 
+def _secrets(options: S3Options) -> dict[str, str]:
+    """Return the secrets as they are now, by pyarrow's names. Raises as `credentials.read`."""
+    return {
+        "access_key": credentials.read(options.access_key),
+        "secret_key": credentials.read(options.secret_access_key),
+        "session_token": credentials.read(options.session_token),
+        "external_id": credentials.read(options.external_id),
+    }
+
+
 class S3Store(Store):
     """A prefix of a bucket. A move is a copy in the store; the original is removed with its folder."""
 
     def __init__(self, options: S3Options, prefix: str) -> None:
         self._conditional = True  # until the store says that it knows no conditional requests
         self._root = f"{options.bucket}/{prefix.strip('/')}".rstrip("/")
+        self._options = options
+        self._secrets = _secrets(options)
+        self._open()
+
+    def _open(self) -> None:
+        options = self._options
         scheme, mark, host = options.endpoint.partition("://")
-        given = {
-            "access_key": options.access_key,
-            "secret_key": options.secret_access_key,
-            "session_token": options.session_token,
-            "region": options.region,
-            "role_arn": options.role_arn,
-            "external_id": options.external_id,
-        }
+        given = {**self._secrets, "region": options.region, "role_arn": options.role_arn}
         with self._errors("opening"):
             self._fs = pyarrow.fs.S3FileSystem(
                 **{name: value for name, value in given.items() if value},
@@ -278,6 +288,15 @@ class S3Store(Store):
                 connect_timeout=_TIMEOUT_S,
                 request_timeout=_TIMEOUT_S,
             )
+
+    def _renew(self) -> bool:
+        """Return whether keys that are referred to are others by now. Then the next request is made with those."""
+        found = _secrets(self._options)
+        if found == self._secrets:
+            return False
+        self._secrets = found
+        self._open()
+        return True
 
     def __str__(self) -> str:
         return f"s3://{self._root}"
@@ -289,8 +308,18 @@ class S3Store(Store):
         except (OSError, pa.ArrowException) as error:
             text = str(error)
             lasting = isinstance(error, pa.ArrowInvalid) or any(sign in text for sign in _LASTING)
-            kind = SinkError if lasting else SinkUnavailable
+            kind = SinkUnavailable if self._renew() or not lasting else SinkError
             raise kind(f"{what} {self}{'/' + name if name else ''}: {text.splitlines()[0][:500]}") from error
+
+    @contextlib.contextmanager
+    def _log_errors(self) -> Iterator[None]:
+        try:
+            with log_errors():
+                yield
+        except SinkError as error:
+            if self._renew() and not error.retryable:
+                raise SinkUnavailable(error.message, hint=error.hint) from None
+            raise
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -312,7 +341,7 @@ class S3Store(Store):
     def versioned(self, name: str) -> tuple[bytes, Token] | None:
         objects = s3.objects_of(self._fs, self._root) if self._conditional else None
         if objects is not None:
-            with log_errors():
+            with self._log_errors():
                 return objects.get(name)
         data = self.read(name)
         return None if data is None else (data, _digest(data))
@@ -323,7 +352,7 @@ class S3Store(Store):
         objects = s3.objects_of(self._fs, self._root) if self._conditional else None
         if objects is not None:
             try:
-                with log_errors():
+                with self._log_errors():
                     return swap(objects, name, expected, data)
             except Unconditional:
                 log.warning("%s does not know conditional requests: only one driver at a time may write there", self)

@@ -60,7 +60,7 @@ def mark_of(key: bytes | None, value: bytes | None) -> tuple[str, int] | None:
         return None
     try:
         names, said = json.loads(key), json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # anybody may write to the topic
         return None
     if not isinstance(names, dict) or not isinstance(said, dict) or set(names) != {VIEW, FEED}:
         return None

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from tidemill import credentials
 from tidemill.errors import ConfigError
 
 HTTP2 = "h2"
@@ -52,7 +53,7 @@ class Security:
         context.set_alpn_protocols([HTTP2])
         if self.cert is not None and self.key is not None:
             try:
-                context.load_cert_chain(self.cert, self.key)
+                context.load_cert_chain(self.cert, self.key, credentials.key_password())
             except (ssl.SSLError, OSError) as e:
                 raise ConfigError(f"--cert {self.cert} and --key {self.key} are not a pair in PEM form: {e}") from None
         return context

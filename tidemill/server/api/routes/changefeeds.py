@@ -47,7 +47,7 @@ StateQuery = Annotated[str | None, Query(description="`all`, or one state. Witho
 def routes(service: ChangefeedService, write: Writer, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v2/changefeeds", tags=["changefeed"])
-    changing, operating = [Depends(guard)], [Depends(guard.operates)]
+    changing, operating = [Depends(guard.changes)], [Depends(guard.operates)]
 
     @router.get("", responses=documented(b.ListResponse[b.ChangefeedCommonInfo]))
     async def list_changefeeds(namespace: Namespace, state: StateQuery = None) -> Response:

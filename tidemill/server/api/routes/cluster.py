@@ -36,7 +36,7 @@ _NO_FAILPOINTS = "failpoints are compiled into test builds of TiCDC; Tidemill ha
 def routes(service: ChangefeedService, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(tags=["server"])
-    changing = [Depends(guard)]
+    changing = [Depends(guard.changes)]
 
     @router.get("/status", responses=documented(b.ServerStatus))
     @router.get("/api/v2/status", responses=documented(b.ServerStatus))

@@ -33,7 +33,7 @@ NodeQuery = Annotated[str, Query(alias="targetNodeID", description="A server's i
 def routes(service: ChangefeedService, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v2", tags=["tables"])
-    changing, compiling = [Depends(guard)], [Depends(guard.compiles)]
+    changing, compiling = [Depends(guard.changes)], [Depends(guard.compiles)]
 
     @router.post("/changefeeds/{changefeed_id}/move_table", dependencies=changing, responses=documented(b.Empty))
     async def move_table(changefeed_id: IdPath, namespace: Namespace, table_id: TableQuery = None, node: NodeQuery = "") -> Response:

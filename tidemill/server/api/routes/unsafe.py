@@ -15,7 +15,7 @@ from tidemill.server.service import ChangefeedService
 def routes(service: ChangefeedService, guard: Guard) -> APIRouter:
     """Return the routes of a service."""
     router = APIRouter(prefix="/api/v2/unsafe", tags=["unsafe"])
-    changing = [Depends(guard)]
+    changing = [Depends(guard.changes)]
 
     @router.get("/metadata", dependencies=[Depends(guard.reads)], responses=documented(list[b.EtcdData]))
     async def metadata() -> Response:

@@ -41,7 +41,7 @@ def routes(service: ChangefeedService, write: Writer, guard: Guard) -> APIRouter
 
 def _add_servers(router: APIRouter, service: ChangefeedService, guard: Guard) -> None:
     """Status, log, captures, processors, owner."""
-    changing = [Depends(guard)]
+    changing = [Depends(guard.changes)]
 
     @router.get("/status", responses=documented(b.ServerStatus))
     async def status() -> Response:
@@ -97,7 +97,7 @@ def _add_servers(router: APIRouter, service: ChangefeedService, guard: Guard) ->
 
 def _add_changefeeds(router: APIRouter, service: ChangefeedService, write: Writer, guard: Guard) -> None:
     """List, get, create, update."""
-    changing = [Depends(guard)]
+    changing = [Depends(guard.changes)]
 
     @router.get("/changefeeds", responses=documented(list[b.ChangefeedCommonInfo]))
     async def list_changefeeds(namespace: Namespace, state: StateQuery = None) -> Response:
@@ -160,7 +160,7 @@ def _add_changefeeds(router: APIRouter, service: ChangefeedService, write: Write
 
 def _add_life(router: APIRouter, service: ChangefeedService, guard: Guard) -> None:
     """Pause, resume, remove; and what means nothing here."""
-    changing, operating = [Depends(guard)], [Depends(guard.operates)]
+    changing, operating = [Depends(guard.changes)], [Depends(guard.operates)]
 
     @router.delete("/changefeeds/{changefeed_id}", status_code=202, dependencies=changing, responses=documented(b.Empty, 202))
     async def delete_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.capture.captures import PATIENCE, caught_up, config, log_changes, running, stored_changes
+from tests.support.capture.captures import PATIENCE, caught_up, config, log_changes, running, stored_changes, until
 from tidemill.capture.capture import Capture
 from tidemill.capture.initial_load import answered, ask_backfill
+from tidemill.changelog.late_rows import LateRows
 from tidemill.changelog.log_format import CaptureRules
+from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
+from tidemill.changelog.writer import LogWriter
 from tidemill.playground.server import Playground
 
 
@@ -94,3 +97,49 @@ def test_what_cannot_be_read_is_answered_and_the_capture_goes_on(tmp_path: Path)
                 await caught_up(capture, playground.cluster.oracle.next())
 
     asyncio.run(main())
+
+
+def test_a_capture_that_ends_meanwhile_does_it_after_its_start(tmp_path: Path) -> None:
+    """The request stays, and what was inserted is not inserted twice."""
+    log = tmp_path / "log"
+
+    async def main() -> None:
+        async with Playground(3, resolved_interval=0.1) as playground:
+            for name in ("old", "new"):
+                playground.execute(f"create database {name}; create table {name}.t (id int primary key)")
+            async with running(config(playground, log, partitions=2, rules=CaptureRules(0, ("old.*",)))) as capture:
+                start = playground.cluster.oracle.next()
+                playground.execute("insert into new.t values (1), (2); insert into old.t values (1)")
+                await caught_up(capture, playground.cluster.oracle.next())
+            everything = config(playground, log, rules=CaptureRules(0, ("*.*",)))
+            async with running(everything) as capture:
+                inserted, insert = asyncio.Event(), LogWriter.insert
+
+                def ends(writer: LogWriter, late: LateRows) -> bool:
+                    done = insert(writer, late)
+                    loop.call_soon_threadsafe(inserted.set)
+                    return done and late.partition == 0  # that of partition 1 is never said to be done
+
+                loop = asyncio.get_running_loop()
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(LogWriter, "insert", ends)
+                    ask_backfill(capture.writer.storage, "b", start)
+                    await asyncio.wait_for(inserted.wait(), PATIENCE)
+                    capture.stop()
+                    await until(lambda: capture.status.state == "stopped")
+            assert len(LogReader(log).identity.capture_rules) == 2
+            async with running(everything) as capture:
+                async with asyncio.timeout(PATIENCE):
+                    while (found := answered(capture.writer.storage, "b")) is None:
+                        await asyncio.sleep(0.02)
+                assert found == {"ts": start}
+                end = playground.cluster.oracle.next()
+                await caught_up(capture, end)
+            logged = sorted(row for rows in log_changes(log).values() for row in rows if start < row.commit_ts <= end)
+            ids = {c.table_id for c in logged}
+            assert logged == sorted(c for c in stored_changes(playground.cluster, start, end) if c.table_id in ids)
+            assert len(logged) == 3
+
+    asyncio.run(main())
+    report = verify(str(log))
+    assert report.is_whole, report.problems

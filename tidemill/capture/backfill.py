@@ -11,6 +11,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import LogError, LogFenced, TidemillError
+from tidemill.errors import LogError, LogFenced, TidemillError, UpstreamError
 
 WITHIN_S = 600.0
 """How long a backfill may take: a store that is down ends it, and its hold on garbage collection."""
@@ -97,11 +98,13 @@ class Backfills:
                 await self._read(folder, from_ts, newest, before)
         finally:
             await in_thread(partial(shutil.rmtree, folder, ignore_errors=True))
-            await guard.remove()
+            with suppress(UpstreamError):  # it ends with its TTL
+                await guard.remove()
 
     async def _read(self, folder: Path, from_ts: int, newest: CaptureRules, before: Sequence[CaptureRules | None]) -> None:
         """Pull what the newest rules select and the ones before them did not, then insert it."""
         to_ts = newest.from_ts
+        _log.info("reading what the tables that are new to the log changed from %s to %s", tso.describe(from_ts), tso.describe(to_ts))
         while self.writer.resolved_ts < to_ts:
             await tick(POLL_S)
         selected, all_before = rules.wants_of(newest), [rules.wants_of(entry) for entry in before]

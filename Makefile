@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -40,6 +40,10 @@ test-fast: setup
 # The PD client and a whole capture against real PD servers, if this machine has a pd-server (TIDEMILL_PD_SERVER or PATH).
 realpd: setup
 	$(PYTHON) -m pytest tests/realpd -rs
+
+# TiCDC's own cdc cli, kafka-consumer and storage-consumer, whichever are on PATH (or named by TIDEMILL_CDC, TIDEMILL_CDC_KAFKA_CONSUMER, TIDEMILL_CDC_STORAGE_CONSUMER)
+realcdc: setup
+	$(PYTHON) -m pytest tests/realcdc -rs
 
 # Every protocol in every configuration against what TiCDC's own code wrote: make golden MATERIAL=../shared PROTOCOLS="avro csv"
 golden: setup

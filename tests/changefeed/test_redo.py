@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
@@ -140,3 +141,33 @@ def test_storage_as_ticdc_spells_it() -> None:
     wanted = "s3://k:s%2F@bucket/redo?endpoint_override=host%3A9000&scheme=http&region=us-east-1"
     assert location_of("s3://bucket/redo?endpoint=http://host:9000&access-key=k&secret-access-key=s%2F") == wanted
     assert location_of("s3://bucket/redo?region=eu") == "s3://bucket/redo?region=eu"
+
+
+ROUTES = """[[sink.dispatchers]]
+matcher = ['app.*']
+target-schema = 'away'
+target-table = '{table}_routed'
+"""
+
+
+def test_the_log_is_applied_to_routed_tables(db: MariaDb, tmp_path: Path, capsys: Capsys) -> None:
+    """The log has the upstream's names: who applies it needs the changefeed's configuration."""
+    upstream = Upstream(tmp_path)
+    upstream.sql.run(
+        "RENAME TABLE u TO v", "INSERT INTO v VALUES (3, 'three')", "CREATE TABLE gone (id INT PRIMARY KEY)", "DROP TABLE gone"
+    )
+    log = upstream.sql.write(tmp_path / "whole")
+    db.run("CREATE DATABASE away")
+    config = parse_config(ROUTES)
+    replay(log, Settings("f", config.sink_uri(db.uri), config, UTC), target_ts=upstream.middle)
+    assert tables_in(db, "away") == {"t_routed", "u_routed"}
+    (tmp_path / "feed.toml").write_text(ROUTES)
+    code, _, err = tidemill(capsys, "redo", "apply", "--log", log, "--sink-uri", db.uri, "--config", tmp_path / "feed.toml")
+    assert code == 0, err
+    assert (tables_in(db, "away"), tables_in(db, "app")) == ({"t_routed", "v_routed", "w_routed"}, set())
+    for name, wanted in (("t", "(1, 5), (2, 2), (3, 3), (4, 4)"), ("v", "(2, 'two'), (3, 'three')"), ("w", "(7,)")):
+        assert db.rows(f"SELECT * FROM away.{name}_routed ORDER BY 1") == list(ast.literal_eval(f"[{wanted}]"))
+
+
+def tables_in(db: MariaDb, schema: str) -> set[str]:
+    return {str(name) for (name,) in db.rows(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'")}

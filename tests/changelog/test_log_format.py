@@ -55,6 +55,7 @@ def test_identity_keeps_all_fields_and_those_of_later_versions() -> None:
             "split_tables": [71, "a.b"],
             "capture_rules": [{"from_ts": 12, "rules": ["a.*"]}, {"from_ts": 90, "rules": ["a.*", "!a.c"]}],
             "upstream_versions": [{"from_ts": 12, "version": "8.5.1"}, {"from_ts": 50, "version": "9.0.0"}],
+            "late_rows": [[20, 30], [35, 50]],
             "compaction": {"of": "tomorrow"},
         }
     )
@@ -67,6 +68,8 @@ def test_identity_keeps_all_fields_and_those_of_later_versions() -> None:
     assert identity.rules_at(11) is None
     assert identity.rules_at(89) == ("a.*",)
     assert identity.rules_at(90) == ("a.*", "!a.c")
+    assert [identity.has_late_rows(*one) for one in ((12, 20), (12, 21), (29, 35), (30, 35), (30, 36))] == [False, True, True, False, True]
+    assert identity.moved_to(40).late_rows == ((35, 50),)
     assert identity.moved_to(40).extra == {"compaction": {"of": "tomorrow"}}
 
 

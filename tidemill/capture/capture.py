@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from tidemill import tso
 from tidemill.capture import clusterversion, rules
+from tidemill.capture.backfill import Backfills
 from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
 from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.manager import GroupManager, Start
@@ -93,6 +94,7 @@ class Capture:
         self.safe_point: GcGuard
         self.loading: Loading
         self.growth: Growth
+        self.backfills: Backfills
         self.manager: GroupManager | None = None
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
@@ -344,6 +346,7 @@ class Capture:
         self.pulling = pulling
         folders = Folders(lambda: writer.identity, self._ends, pulling.freeze_at, self.pd.tso, self._split, self._split_names)
         self.growth = Growth(writer.storage, self._retry, folders)
+        self.backfills = Backfills(self.config, self.pd, writer, self.safe_point.service_id, folder / "scratch", self._retry)
         settled: Settled | None = None
         try:
             await pulling.begin()
@@ -361,6 +364,7 @@ class Capture:
                 self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
                 self._load(),
                 self.growth.run(),
+                self.backfills.run(),
                 *([self.manager.run()] if self.manager is not None else []),
             )
         except Settled as ready:
@@ -441,7 +445,8 @@ class Capture:
         wants = rules.wants_of(identity.rules_above(tso.MAX_TS)[0])
         keep = self.loading.planning.append
         await plan_what_is_asked(
-            self.writer.storage, self.pd, identity.partitions, lambda: history.snapshot(history.resolved_ts), wants, keep
+            *(self.writer.storage, self.pd, identity.partitions, lambda: history.snapshot(history.resolved_ts), wants, keep),
+            self.backfills.take,
         )
 
     def _schema_sealed(self, done: Sealed) -> None:

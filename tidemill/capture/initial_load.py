@@ -179,20 +179,26 @@ def find_table(snapshot: SchemaSnapshot, name: str) -> TableVersion | None:
     return next((v for v in tables if f"{v.schema}.{v.table}".lower() == wanted and v.info.has_rows), None)
 
 
-# ---- requests of `tidemill resync`
+# ---- requests to a running capture
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to read a table again."""
+    """A request to read a table again; or, with `from_ts`, to have all tables of the newest rules in the log from an earlier ts on."""
 
     name: str  # of the file
-    table: str  # db.table
+    table: str = ""  # db.table
+    from_ts: int = 0
 
 
 def ask(storage: Storage, name: str, table: str) -> None:
-    """Leave a request for the log's capture."""
+    """Leave a request of `tidemill resync` for the log's capture."""
     storage.replace(f"{initial_load.REQUESTS}/{name}.json", json.dumps({"table": table}).encode())
+
+
+def ask_backfill(storage: Storage, name: str, from_ts: int) -> None:
+    """Leave a request for what the log's newest tables changed from a ts on."""
+    storage.replace(f"{initial_load.REQUESTS}/{name}.json", json.dumps({"from_ts": from_ts}).encode())
 
 
 def requests(storage: Storage) -> list[Request]:
@@ -203,9 +209,12 @@ def requests(storage: Storage) -> list[Request]:
         if data is None:
             continue
         try:
-            found.append(Request(name, statefile.read(data, name).text("table")))
+            fields = statefile.read(data, name)
+            found.append(
+                Request(name, from_ts=fields.integer("from_ts", 1)) if "from_ts" in fields else Request(name, fields.text("table"))
+            )
         except LogCorrupt:
-            _log.warning("%s/%s is not a request of `tidemill resync`; it is removed", initial_load.REQUESTS, name)
+            _log.warning("%s/%s is not a request to a capture; it is removed", initial_load.REQUESTS, name)
             storage.delete(f"{initial_load.REQUESTS}/{name}")
     return found
 
@@ -260,13 +269,18 @@ async def plan_what_is_asked(
     tables: Callable[[], SchemaSnapshot],
     wants: Callable[[TableVersion], bool],
     keep: Callable[[int], None],
+    backfill: Callable[[Request], None],
 ) -> None:
-    """Plan the tables that `tidemill resync` asks for. `partitions`: of the log. `keep`: see `plan_at_the_head`."""
+    """Plan the tables that `tidemill resync` asks for. `partitions`: of the log. `keep`: see `plan_at_the_head`. `backfill` takes requests
+    with a ts, again and again until they are answered."""
 
     def heads() -> list[int]:
         return [read_head(storage, rows_folder(p)) or 0 for p in range(partitions)]
 
     for request in await asyncio.to_thread(requests, storage):
+        if request.from_ts:
+            backfill(request)
+            continue
         version = find_table(tables(), request.table)
         if version is None:
             await asyncio.to_thread(partial(answer, storage, request, error=f"there is no table {request.table}"))

@@ -97,6 +97,10 @@ class Lifecycle:
         if not self._over.done():
             self._over.set_exception(error)
 
+    async def over(self) -> None:
+        """Wait until `stop` or `fail` is called. Raises the error of `fail`."""
+        await asyncio.shield(self._over)
+
     def later(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on the event loop, from another thread."""
         self._loop.call_soon_threadsafe(function, *arguments)

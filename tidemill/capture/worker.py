@@ -68,7 +68,9 @@ class Pulling:
         partitions: Sequence[int],
         on_schema: Callable[[Sealed], None] | None = None,
         retry: StorageRetry | None = None,
+        wants: rules.Wants | None = None,
     ) -> None:
+        """`wants`: which tables; by default those of the log's rules."""
         self.retry = retry or StorageRetry()  # with the log's storage
         self.writer, self.history, self.life = writer, history, life
         self.partitions = tuple(partitions)
@@ -98,7 +100,7 @@ class Pulling:
         entries = writer.identity.rules_above(min([*self.heads(), history.resolved_ts]))
         self._left: list[Moved] = []  # moves whose old span has ended
         self.spans = TableSpans(
-            *(writer.identity.layout, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions),
+            *(writer.identity.layout, self._add, self.puller.remove_span, self._moved, wants or rules.wants_of(*entries), self.partitions),
             lambda span: self.puller.rename_span(span.id, span.label),
             self._left.append,
         )

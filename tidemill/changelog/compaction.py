@@ -8,7 +8,7 @@ complete log.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -105,6 +105,13 @@ class Compactor:
             used += sum(w.size for w in group)
         return joined, used
 
+    def joinable(self, reader: LogReader, folder: str) -> list[Interval]:
+        """Do the announced join if it was not done yet, and return the intervals that may be joined now, which are neighbours."""
+        announced, chain = self._announced(reader, folder)
+        for group in announced:
+            self._join(reader, folder, group)
+        return list(reader.listing(folder).intervals if announced else chain)
+
     def _announced(self, reader: LogReader, folder: str) -> tuple[list[list[Weighed]], Sequence[Interval]]:
         """Return the announced join if it was not done yet, and the intervals that another join may use.
 
@@ -136,25 +143,28 @@ class Compactor:
         return known
 
     def _join(self, reader: LogReader, folder: str, group: list[Weighed]) -> str:
-        from_ts, to_ts = group[0].interval.from_ts, group[-1].interval.to_ts
-        inspector = Inspector(f"compaction of {redact(self.storage.path(folder))}", from_ts, to_ts)
         paths = [path for w in group for path in w.interval.parts]
+        expected = sum(w.rows for w in group)
+        return self.replace(folder, [w.interval for w in group], regrouped(_batches(reader, paths)), expected)
+
+    def replace(self, folder: str, group: Sequence[Interval], batches: Iterable[pa.RecordBatch], expected: int | None = None) -> str:
+        """Publish a segment that counts instead of the neighbours in `group`, of which there are two at least. `expected`: its number of
+        rows, if that is known. Return its path."""
+        from_ts, to_ts = group[0].from_ts, group[-1].to_ts
+        inspector = Inspector(f"compaction of {redact(self.storage.path(folder))}", from_ts, to_ts)
         draft = self.storage.draft(folder)
         try:
-            write_file(
-                draft, self.storage.path(folder), _checked(regrouped(_batches(reader, paths)), inspector), RAW_CHANGE, self.compression
-            )
-            expected = sum(w.rows for w in group)
-            if inspector.rows != expected:
-                raise LogCorrupt(f"{redact(paths[0])} and its neighbours had {expected} rows, reading them gave {inspector.rows}")
+            write_file(draft, self.storage.path(folder), _checked(batches, inspector), RAW_CHANGE, self.compression)
+            if expected not in (None, inspector.rows):
+                raise LogCorrupt(f"{redact(group[0].parts[0])} and its neighbours had {expected} rows, reading them gave {inspector.rows}")
             name = str(SegmentName(from_ts, to_ts))
             with self.ownership.publishing_joined(folder, from_ts, to_ts):
                 draft.publish(name)
         finally:
             draft.discard()
         self.storage.settle(folder)
-        for w in group:
-            self._weights.pop(w.interval.parts[0], None)
+        for one in group:
+            self._weights.pop(one.parts[0], None)
         return self.storage.path(f"{folder}/{name}")
 
     def sweep(self, reader: LogReader, folder: str) -> int:
@@ -184,7 +194,7 @@ def _batches(reader: LogReader, paths: Sequence[str]) -> Iterator[pa.RecordBatch
             yield pa.RecordBatch.from_arrays(batch.columns, schema=RAW_CHANGE)
 
 
-def _checked(batches: Iterator[pa.RecordBatch], inspector: Inspector) -> Iterator[pa.RecordBatch]:
+def _checked(batches: Iterable[pa.RecordBatch], inspector: Inspector) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         inspector.check(batch)
         yield batch

@@ -126,6 +126,7 @@ class LogIdentity:
     capture_rules: tuple[CaptureRules, ...] = ()
     layouts: tuple[Layout, ...] = ()  # all layouts so far, by from_ts; empty if it never changed
     upstream_versions: tuple[UpstreamVersion, ...] = ()  # by from_ts; before the first one the version is unknown
+    late_rows: tuple[tuple[int, int], ...] = ()  # (from_ts, to_ts] in which rows were inserted after the interval was published
     format: int = FORMAT
     extra: Mapping[str, Any] = field(default_factory=dict)  # fields of later versions, kept when log.json is written again
 
@@ -239,6 +240,14 @@ class LogIdentity:
         before = [entry for entry in entries if entry.from_ts <= from_ts]
         return [before[-1] if before else None, *(entry for entry in entries if entry.from_ts > from_ts)]
 
+    def with_late_rows(self, from_ts: int, to_ts: int) -> LogIdentity:
+        """Return the identity of a log into whose interval (from_ts, to_ts] rows are inserted from now on."""
+        return self if (from_ts, to_ts) in self.late_rows else replace(self, late_rows=(*self.late_rows, (from_ts, to_ts)))
+
+    def has_late_rows(self, from_ts: int, to_ts: int) -> bool:
+        """Return whether rows may have been inserted into (from_ts, to_ts]."""
+        return any(low < to_ts and from_ts < high for low, high in self.late_rows)
+
     def version_at(self, ts: int) -> str | None:
         """Return the cluster's version for rows just above `ts`; None: unknown."""
         before = [entry for entry in self.upstream_versions if entry.from_ts <= ts]
@@ -251,7 +260,7 @@ class LogIdentity:
 
     def moved_to(self, start_ts: int) -> LogIdentity:
         """Return the identity after retention has moved the start to `start_ts`."""
-        return replace(self, start_ts=start_ts)
+        return replace(self, start_ts=start_ts, late_rows=tuple(one for one in self.late_rows if one[1] > start_ts))
 
     def to_json(self) -> str:
         fields: dict[str, Any] = {
@@ -272,6 +281,8 @@ class LogIdentity:
             fields["capture_rules"] = [r.to_dict() for r in self.capture_rules]
         if self.upstream_versions:
             fields["upstream_versions"] = [v.to_dict() for v in self.upstream_versions]
+        if self.late_rows:
+            fields["late_rows"] = [list(one) for one in self.late_rows]
         return json.dumps({**fields, **self.extra}) + "\n"
 
     @classmethod
@@ -304,6 +315,7 @@ class LogIdentity:
                         key=lambda v: v.from_ts,
                     )
                 ),
+                late_rows=fields.pairs("late_rows", optional=True),
                 format=version,
                 extra=fields.others(_FIELDS),
             )

@@ -20,6 +20,7 @@ from tidemill.changelog import log_format
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.files.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.files.smallfiles import HeadFile, IdentityFile
+from tidemill.changelog.late_rows import LateRows, insert_into_segments
 from tidemill.changelog.log_format import Affinity, Chain, LogIdentity, SegmentName, Source, UpstreamVersion
 from tidemill.changelog.options import DEFAULTS, LogOptions
 from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of, take_or_pass
@@ -125,6 +126,16 @@ class PartitionWriter:
             self._keep_pledge(self._head)
             return self._publish(to_ts, parts, trusted)
 
+    def publish_below_head(self, rows: Callable[[int, int], Iterable[pa.RecordBatch]]) -> bool:
+        """Publish a segment from the end of the last one up to the head, which readers may have passed: see `late_rows`. `rows(from_ts,
+        to_ts)`: those of that interval. Return whether the folder has no such gap now: what a previous writer announced comes first."""
+        self._log.check_room()
+        with self._turn:
+            self._keep_pledge(self._head)
+            if self._last_to < self._head and self._pledged is None:
+                self._publish(self._head, [rows(self._last_to, self._head)], trusted=False, floor=self._last_to)
+            return self._last_to == self._head
+
     def _keep_pledge(self, head: int) -> None:
         """A previous writer announced a segment and did not publish it. If the log is complete up to `head`, that interval has no
         rows: publish it empty."""
@@ -132,10 +143,14 @@ class PartitionWriter:
         if pledged is not None and pledged <= head:
             self._publish(pledged, [()], trusted=False)
 
-    def _publish(self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]], trusted: bool) -> list[str]:
+    def _publish(
+        self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]], trusted: bool, floor: int | None = None
+    ) -> list[str]:
+        """`floor`: all rows are above it. Readers may have passed the head already: a row at or below it would never be delivered."""
         drafts: list[Draft] = []
+        above = max(self._last_to, self._head) if floor is None else floor
         try:
-            lasts = [self._write(to_ts if isinstance(to_ts, int) else None, part, drafts, trusted) for part in parts]
+            lasts = [self._write(above, to_ts if isinstance(to_ts, int) else None, part, drafts, trusted) for part in parts]
             end = to_ts if isinstance(to_ts, int) else to_ts()
             self._check_end(end, lasts)
             names = [str(SegmentName(self._last_to, end, k + 1, len(drafts))) for k in range(len(drafts))]
@@ -161,10 +176,9 @@ class PartitionWriter:
                 with self._log.ownership.publishing(self.folder):
                     self._head = self._head_file.put(ts, self._last_segment)
 
-    def _write(self, to_ts: int | None, batches: Iterable[pa.RecordBatch], drafts: list[Draft], trusted: bool) -> int:
-        """Write one file, without publishing it. Return its largest commit ts, 0 without rows."""
-        # Readers may have passed the head already: a row at or below it would never be delivered.
-        inspector = Inspector(redact(self._storage.path(self.folder)), max(self._last_to, self._head), to_ts, trusted)
+    def _write(self, above: int, to_ts: int | None, batches: Iterable[pa.RecordBatch], drafts: list[Draft], trusted: bool) -> int:
+        """Write one file of rows above a ts, without publishing it. Return its largest commit ts, 0 without rows."""
+        inspector = Inspector(redact(self._storage.path(self.folder)), above, to_ts, trusted)
         draft = self._storage.draft(self.folder)
         drafts.append(draft)
         write_file(draft, self._storage.path(self.folder), _inspected(batches, inspector), RAW_CHANGE, self._log.options.compression)
@@ -449,6 +463,23 @@ class LogWriter:
                     joined, used = joined + files, used + size
                 removed += self._compactor.sweep(self._reader, folder)
             return Maintenance(joined, removed, self._identity.start_ts, low)
+
+    def insert(self, late: LateRows) -> bool:
+        """Insert rows that the log has passed. Return False if that has to be called again when the log has gone on. May be repeated.
+
+        Raises LogError if it cannot be done, LogFenced, DiskLow."""
+        with self._maintaining:
+            self.check_insert(late.from_ts)
+            self.set_identity(self._identity.with_late_rows(late.from_ts, late.to_ts))
+            reader, folder = LogReader(self.storage), log_format.rows_folder(late.partition)
+            is_closed = self.partition(late.partition).publish_below_head(late.between)
+            return insert_into_segments(self._compactor, reader, folder, late) and is_closed
+
+    def check_insert(self, from_ts: int) -> None:
+        """Raise LogError if rows from a ts on cannot be inserted."""
+        least = max(self._identity.start_ts, self._identity.settled_ts)
+        if from_ts < least:
+            raise LogError(f"{redact(self.storage.location)} begins, or has its layout, from {least} on, not from {from_ts}")
 
     def _run_retention(self, now: int) -> int:
         """Run retention. Return the number of removed files."""

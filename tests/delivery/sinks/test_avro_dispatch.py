@@ -112,3 +112,25 @@ def test_corrupted_rows_are_told_now_and_then(caplog: pytest.LogCaptureFixture) 
         rows.tell(1, ("c.d, key 02, commit_ts 6",))
     assert [record.getMessage().partition(":")[0].split()[0] for record in caplog.records] == ["2", "8"]
     assert "c.d, key 02" in caplog.text
+
+
+ROUTED = "dispatchers = [{matcher = ['*.*'], topic = '{schema}_{table}'}]\n"
+
+
+def test_columns_may_be_left_out(front: Front, memory: MemoryRegistry, tmp_path: Path) -> None:
+    """Of the rows and of the registered schema; of a table that the selector does not match, none."""
+    sql = SqlLog("CREATE TABLE t (a INT PRIMARY KEY, b INT, c INT)", "CREATE TABLE u (a INT PRIMARY KEY, b INT)")
+    sql.run("INSERT INTO t VALUES (1, 2, 3), (2, 3, 4)", "UPDATE t SET c = 9, b = 9 WHERE a = 1", "INSERT INTO u VALUES (1, 2)")
+    config = parse_config("[sink]\ncolumn-selectors = [{matcher = ['app.t'], columns = ['*', '!b']}]\n" + ROUTED)
+    uri = with_registry(f"messages://{tmp_path}/out?protocol=avro&topic=other", front.url)
+    replay(sql.write(tmp_path / "log"), Settings("r", config.sink_uri(uri), config, UTC))
+    reader = AvroReader(lambda number: next(text for text, i in memory.ids.items() if i == number))
+    sent = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    values = [reader.decode(raw(one["value"])).values for one in sent if one["value"]]
+    assert sorted(tuple(v.items()) for v in values) == [
+        (("a", 1), ("b", 2)),
+        (("a", 1), ("c", 3)),
+        (("a", 1), ("c", 9)),
+        (("a", 2), ("c", 4)),
+    ]
+    assert all('"name":"b"' not in text for text in memory.ids if '"name":"c"' in text)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.changelog.conftest import META
 from tests.support.server.fake_world import NOW, START, World
+from tidemill.capture.initial_load import answer, requests
 from tidemill.capture.rules import settle
 from tidemill.changelog.log_format import CaptureRules, LogIdentity
 from tidemill.changelog.storage.open import LocalStorage
@@ -48,6 +49,17 @@ class WithLog:
         self.world = World(folder)
         self.world.processes.restart_capture = self._restarted  # type: ignore[method-assign]
         self.world.manager._upstream.schemas = self._schemas  # type: ignore[method-assign, assignment]
+        self.backfills: dict[str, object] = {}
+        self.asked: list[int] = []
+        self._answering = asyncio.ensure_future(self._answer())
+
+    async def _answer(self) -> None:
+        """As the capture, answer requests for what tables changed before it took them."""
+        while True:
+            for request in requests(self.writer.storage):
+                self.asked.append(request.from_ts)
+                answer(self.writer.storage, request, **self.backfills)
+            await asyncio.sleep(0.01)
 
     async def _schemas(self, ts: int) -> OneTable:
         return OneTable()
@@ -85,9 +97,22 @@ def test_the_capture_takes_the_tables_at_once_and_the_changefeed_begins_where_it
     run(tmp_path, work)
 
 
-def test_one_that_the_log_has_passed_is_refused_and_begins_when_it_is_created_again(tmp_path: Path) -> None:
+def test_the_capture_reads_what_the_log_has_passed(tmp_path: Path) -> None:
     async def work(there: WithLog) -> None:
-        with pytest.raises(StartTsBeforeLog, match=rf"does not have b\.x from .*complete up to {NOW - SECOND} ") as refused:
+        there.backfills = {"ts": NOW - 2 * SECOND}
+        info = await there.create("second", "b.*", NOW - 2 * SECOND)
+        assert (info.start_ts, there.rules, there.begins) == (NOW - 2 * SECOND, ["a.*", "b.*"], 1)
+        assert there.asked == [NOW - 2 * SECOND]
+
+    run(tmp_path, work)
+
+
+def test_one_that_cannot_be_read_is_refused_and_begins_when_it_is_created_later(tmp_path: Path) -> None:
+    async def work(there: WithLog) -> None:
+        there.backfills = {"error": "a store is down"}
+        with pytest.raises(
+            StartTsBeforeLog, match=rf"does not have b\.x from .*complete up to {NOW - SECOND} .*; a store is down"
+        ) as refused:
             await there.create("second", "b.*", NOW - 2 * SECOND)
         assert str(NOW - SECOND) in refused.value.hint
         assert (await there.create("second", "b.*", NOW - SECOND)).start_ts == NOW - SECOND

@@ -80,6 +80,13 @@ CASES = [
     ("create view d.x as values row(1, 2)", None, None),
     ("alter table d.t add column if not exists z int", None, "ALTER TABLE `d`.`t` ADD COLUMN `z` INT"),
     ("create index i on d.t (a)", None, None),
+    ("alter table d.t attributes = 'merge_option=deny'", None, None),
+    ("alter table d.e partition p attributes = 'merge_option=allow'", None, None),
+    ("create table d.x (id bigint primary key auto_increment, b varchar(255)) placement policy = p1", None, None),
+    ("create table d.x (id bigint primary key, t datetime) ttl = `t` + interval 1 day ttl_enable = 'off'", None, None),
+    ("alter table d.t remove ttl", None, None),
+    ("alter table d.t ttl_job_interval = '7h'", None, None),
+    ("alter table d.t ttl_enable = 'on'", None, None),
     (r"create table d.x (a bigint auto_random primary key comment 'it''s VISIBLE \\')", None, None),
 ]
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tidemill.capture.initial_load import answered, ask_backfill
 from tidemill.changefeed.states import State
 from tidemill.changelog.feeds import is_replay
 from tidemill.changelog.log_format import CaptureRules
@@ -149,6 +150,21 @@ class Hosting:
                 f"the capture does not take the tables of this changefeed within {RULES_WITHIN_S:.0f} s",
                 hint="Its log says why. Try again.",
             ) from None
+
+    async def _backfilled(self, from_ts: int) -> str:
+        """Let the capture read what the tables that it took last changed since a ts that the log has passed. Return why that is not so;
+        empty: it is."""
+        storage = await asyncio.to_thread(lambda: LogReader(self._options.log).storage)
+        name = f"backfill-{from_ts}"
+        await asyncio.to_thread(answered, storage, name)  # to an earlier request
+        await asyncio.to_thread(ask_backfill, storage, name, from_ts)
+        try:
+            async with asyncio.timeout(RULES_WITHIN_S):
+                while (answer := await asyncio.to_thread(answered, storage, name)) is None:
+                    await asyncio.sleep(RULES_POLL_S)
+        except TimeoutError:
+            return f"the capture has not read that within {RULES_WITHIN_S:.0f} s, and goes on reading: ask again"
+        return str(answer.get("error", ""))
 
     def _has_rules(self) -> bool:
         if not log_exists(self._options.log):

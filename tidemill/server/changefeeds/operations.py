@@ -82,8 +82,8 @@ class Operations(Questions):
 
     async def _with_tables(self, settings: FeedSettings, config: ChangefeedConfig, *, asked: bool) -> FeedSettings:
         """Let the capture take its tables too. Those that it has not taken so far are in the log from now on: there the changefeed begins,
-        if the request leaves that open (not `asked`). What a request asks for is granted if the log, which lags behind the cluster, had
-        not passed that ts when the capture began to take them. Raises StartTsBeforeLog naming what the log lacks, CaptureNotReady."""
+        if the request leaves that open (not `asked`). Else the capture reads what they changed since the ts that was asked for, if the log
+        had passed it. Raises StartTsBeforeLog naming what the log lacks, CaptureNotReady."""
         if not self._captures or self._options.own_rules:
             return settings
         await self._capture_for(config)
@@ -96,11 +96,14 @@ class Operations(Questions):
         if not asked:
             return replace(settings, start_ts=max(await self._upstream.now(), taken_from))
         lacks = await asyncio.to_thread(self._lacking, settings.start_ts, config, tables)
-        if lacks:
-            await self._check_history(settings.start_ts)
+        if not lacks:
+            return settings
+        await self._check_history(settings.start_ts)
+        why = await self._backfilled(settings.start_ts)
+        if why:
             raise e.StartTsBeforeLog(
                 f"the log does not have {', '.join(lacks[:5])} from {tso.describe(settings.start_ts)} on: no changefeed wanted that "
-                f"before, and it was complete up to {tso.describe(taken_from)} already",
+                f"before, and it was complete up to {tso.describe(taken_from)} already; {why}",
                 hint=f"It has them from {taken_from} on now: create the changefeed again, with that start-ts or a later one.",
             )
         return settings

@@ -127,6 +127,24 @@ def test_a_sync_point_and_the_end_of_its_batch_are_one_transaction(db: MariaDb, 
     assert found == [("default", "default/feed", str(at), None), ("default", "default/other", "2", None)]
 
 
+@pytest.mark.slow
+def test_a_checkpoint_that_is_overwritten_passes_over_sync_points(db: MariaDb) -> None:
+    """The changefeed goes on between two of them, and writes the next."""
+    db.run(*CREATE, *sync_points.CREATE)
+    first = next_sync_point(LATER, EVERY_MS)
+    passed = next_sync_point(first, EVERY_MS)
+    last = next_sync_point(passed, EVERY_MS)
+    with made_of(db) as sinks:
+        sink = sinks("enable-sync-point=true&sync-point-interval=30s")
+        sink.batch(1, change(KIND_INSERT, 1, 1, first), from_ts=first - 1, to_ts=first)
+        sink.close()
+        again = sinks("enable-sync-point=true&sync-point-interval=30s")
+        again.batch(2, change(KIND_INSERT, 2, 2, passed + 1_000_005), from_ts=passed + 1_000_000, to_ts=last - 1)
+        again.batch(3, change(KIND_INSERT, 3, 3, last), from_ts=last - 1, to_ts=last)
+    assert db.rows("SELECT primary_ts FROM tidb_cdc.syncpoint_v1 ORDER BY 1") == [(str(first),), (str(last),)]
+    assert db.rows("SELECT c1 FROM s.t ORDER BY 1") == [(1,), (2,), (3,)]
+
+
 def dies(*_: object) -> None:
     """The process, before the transaction is committed."""
     raise ZeroDivisionError

@@ -14,6 +14,8 @@ from tests.sinks.storage.conftest import Place, local_files
 from tests.support.delivery.messages import context
 from tests.support.delivery.storage_feed import Feed, Line, content, some_lines
 from tests.support.schema.tables import ddl_event, table_version
+from tests.support.simulate.power import Supplies
+from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import Fenced, SinkError, SinkUnavailable
 from tidemill.sinks.base import BatchContext, FenceCheck, no_fence_check
 from tidemill.sinks.publication import NOTE
@@ -126,3 +128,25 @@ def test_schema_files_of_a_late_ddl_are_those_of_the_first(place: Place) -> None
     late(Feed(uri), context(1, epoch=1, from_ts=100, to_ts=200), some_lines(100, 1, VERSION), [ddl_event(VERSION, 200)], others)
     assert content(place.published()) == [101]
     assert json.loads(place.files()[NOTE])["epoch"] == 2
+
+
+def test_a_plan_and_what_it_needs_survive_the_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends when its plan is durable, and the machine with it."""
+    supplies = Supplies()
+    supplies.install(monkeypatch)
+    power = supplies.start(tmp_path / "run")
+    uri = parse_sink_uri(f"file://{tmp_path}/run/out?protocol=csv&date-separator=none")
+    old = Feed(uri)
+
+    def end(moves: object) -> None:
+        raise SinkUnavailable("the process ends here")
+
+    monkeypatch.setattr(old.driver._store, "move", end)
+    with pytest.raises(SinkUnavailable, match="ends here"):
+        old.batch(context(1, epoch=1, from_ts=50, to_ts=100), some_lines(50, 3, VERSION))
+    power.go_off()
+    power.come_back()
+    new = Feed(uri)
+    new.batch(context(2, epoch=2, from_ts=100, to_ts=200), some_lines(100, 2, VERSION))
+    supplies.stop()
+    assert content(local_files(tmp_path / "run" / "out")) == [51, 52, 53, 101, 102]

@@ -272,6 +272,8 @@ DECLARED = {
     "server.api.bodies.PdConfig": "TiCDC's struct that its other structs embed: part of the API's declared bodies",
 }
 """Interfaces that neither `Protocol` nor an abstract method shows."""
+STILL_DEEP = {"server.changefeeds.operations.Operations", "server.manager.Manager"}
+"""One object in four files, each built on the one before. They are to hold each other; whoever divides them takes them out here."""
 
 
 @cache
@@ -314,11 +316,9 @@ def test_inheritance_is_shallow() -> None:
     for name in classes():
         line = lineage(name)
         ours = [ancestor for ancestor in line if ancestor in classes() and not is_interface(ancestor)]
-        if name.startswith("tidemill.server.") and ours and ours[-1].endswith(".Hosting"):
-            continue  # the server's four, which are about to be divided
         if len(ours) > DEEPEST and not line[-1].endswith(("Exception", "Error")):
             deep[name] = ours
-    assert deep == {}
+    assert set(deep) == {f"tidemill.{name}" for name in STILL_DEEP}, deep
     assert all(f"tidemill.{name}" in classes() for name in DECLARED)
 
 

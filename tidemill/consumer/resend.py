@@ -24,7 +24,7 @@ from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, style
 from tidemill.delivery.inputs.table_pack import Output
 from tidemill.delivery.inputs.table_router import control_messages_of
 from tidemill.delivery.task.compiled_tables import row_encoder
-from tidemill.delivery.task.encoder import RowEncoder
+from tidemill.delivery.task.encoder import EncodesRows
 from tidemill.errors import ConfigError, MalformedBytes, SinkError, SinkUnavailable
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
@@ -75,7 +75,7 @@ class Republish:
         self._counts = self._driver.ensure_topics({sink.topic})
         self._targets, self._first = targets_of(self._counts)
         self._shapes = Shapes()
-        self._encoders: dict[JsonStyle, RowEncoder] = {}
+        self._encoders: dict[JsonStyle, EncodesRows] = {}
         self._encoded_shapes = 0
         self._batch = _Batch()
         self._saved, self._epoch, self._number = self._load()
@@ -200,7 +200,7 @@ class Republish:
         messages = self._encoding(style).encode(array, np.array([*borders, len(targets)], np.int32))
         self._tasks.deliver(messages, self._targets)
 
-    def _encoding(self, style: JsonStyle) -> RowEncoder:
+    def _encoding(self, style: JsonStyle) -> EncodesRows:
         """Return the encoder of all known shapes for this style of documents. It is rebuilt when there are new shapes."""
         if self._encoded_shapes != len(self._shapes.all):
             self._encoders.clear()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.delivery.inputs.table_pack import Output, Pack, PackedTable
-from tidemill.delivery.task.encoder import LimitedEncoder, RowEncoder, Skipper
+from tidemill.delivery.task.encoder import EncodesRows, LimitedEncoder, Skipper
 from tidemill.delivery.task.row_filter import RowFilters
 from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.delivery.work_item import NAMED_ROWS
@@ -216,7 +216,7 @@ class Compiled:
 
 def row_encoder(
     output: Output, programs: list[TableProgram], tables: Sequence[PackedTable] = (), first_target: Mapping[str, int] | None = None
-) -> RowEncoder:
+) -> EncodesRows:
     """The encoder of a protocol. `tables`: the tables of the programs; `first_target`: the number of each topic's partition 0. Few
     protocols use these two."""
     options = output.encoding
@@ -236,7 +236,7 @@ def row_encoder(
         given["clock"] = wall_clock_ms
     if Needs.FIRST_TARGETS in spec.needs and first_target is not None:
         given["first_targets"] = [first_target[table.topic] for table in tables]
-    encoder: RowEncoder = load(spec.encoder)(programs, options, **given)
+    encoder: EncodesRows = load(spec.encoder)(programs, options, **given)
     return encoder
 
 

@@ -18,7 +18,7 @@ Rows = npt.NDArray[np.void]
 Groups = npt.NDArray[np.int32]
 
 
-class RowEncoder(Protocol):
+class EncodesRows(Protocol):
     """Turns rows into messages; `slow_rows` counts those that the plain reference encoded instead of a kernel."""
 
     @property
@@ -58,7 +58,7 @@ def limits_of(pack: Pack) -> npt.NDArray[np.int64]:
 class LimitedEncoder:
     """One encoder for each message limit that topics have. There is nearly always one limit."""
 
-    def __init__(self, pack: Pack, make: Callable[[Output], RowEncoder]) -> None:
+    def __init__(self, pack: Pack, make: Callable[[Output], EncodesRows]) -> None:
         self._limits = limits_of(pack)
         output = pack.output
         self._encoders = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import tracemalloc
 
@@ -15,12 +16,14 @@ from tidemill.budget import FILTER, MESSAGE, REQUEST, Budget, Limits, OverBudget
 from tidemill.canal.conversation.filters import FilterError, NameFilter
 from tidemill.config.file import check_config
 from tidemill.config.toml_text import parse_toml
+from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import ConfigError, MalformedMessage, TidemillError
 from tidemill.protocols import canal_json, debezium, simple
 from tidemill.protocols.common.claim_check import unpack
 from tidemill.protocols.open.decode import decode as decode_open
 from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.table_filter import TableFilter
+from tidemill.server.changefeeds.operations import Operations
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -171,3 +174,33 @@ def test_dots_in_texts_and_comments_are_none_of_a_key() -> None:
 def test_thousands_of_faults_are_a_hundred() -> None:
     with pytest.raises(ConfigError, match="and 9900 more"):
         check_config({f"unknown{i}": i for i in range(10_000)})
+
+
+def test_a_request_has_so_many_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes half a millisecond, and a URI of 1 MiB has 170,000 unknown names."""
+    guesses = []
+    monkeypatch.setattr(difflib, "get_close_matches", lambda word, *more, **options: guesses.append(word) or [])
+    unknown = "&".join(f"sasl-us{i}=1" for i in range(500))
+    with Budget(REQUEST).in_force():
+        with pytest.raises(ConfigError, match="and 400 more"):
+            parse_sink_uri(f"kafka://h:1/t?protocol=canal-json&{unknown}")
+        with pytest.raises(ConfigError, match="unknown key"):
+            check_config({f"unknown{i}": i for i in range(500)})
+    assert len(guesses) == REQUEST.guesses
+
+
+def test_conditions_on_rows_of_a_request_have_a_bound() -> None:
+    rule = {"matcher": ["a.b"], "ignore-insert-value-expr": " or ".join(["a=1"] * 40_000)}
+    with Budget(REQUEST).in_force(), pytest.raises(TidemillError, match="conditions on rows have more than 200,000 characters"):
+        check_config({"filter": {"event-filters": [rule]}})
+    small = {"matcher": ["a.b"], "ignore-insert-value-expr": "a=1"}
+    with Budget(REQUEST).in_force():
+        check_config({"filter": {"event-filters": [small]}})
+
+
+def test_a_sink_uri_by_the_api_is_held_against_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the server parses it, and not only its TOML."""
+    limits: list[Limits] = []
+    monkeypatch.setattr(Operations, "_checked_within_budget", lambda self, settings: limits.append(current().limits))
+    Operations._checked(Operations.__new__(Operations), None)  # type: ignore[arg-type]
+    assert limits == [REQUEST]

@@ -45,11 +45,17 @@ class Limits:
     """RE2's instructions of all expressions: each takes 16 bytes and about 0.6 µs."""
     matches: int = UNBOUNDED
     """Names that are compared with a rule: each takes about 1 µs."""
+    conditions: int = UNBOUNDED
+    """Characters of conditions on rows, which are parsed: each takes about 10 µs."""
+    guesses: int = UNBOUNDED
+    """Unknown names for which a known one is looked for: each takes up to 0.5 ms. The others have no suggestion."""
 
 
 MESSAGE = Limits(bytes_out=256 << 20, nodes=2 << 20)
 """A message of a topic or a file. TiDB's largest transaction entries fit, escaped; a table has at most 4,096 columns."""
-REQUEST = Limits(nodes=1 << 18, patterns=25_000, pattern_bytes=256 << 10, instructions=500_000, matches=5_000_000)
+REQUEST = Limits(
+    nodes=1 << 18, patterns=25_000, pattern_bytes=256 << 10, instructions=500_000, matches=5_000_000, conditions=200_000, guesses=100
+)
 """A request to an HTTP API."""
 FILTER = Limits(patterns=4096, pattern_bytes=2 << 20, instructions=50_000)
 """The filter of a Canal client."""
@@ -99,6 +105,7 @@ _EXCEEDED = {
     "nodes": "its JSON has more than {limit} values",
     "patterns": "there are more than {limit} expressions",
     "instructions": "its expressions are too large together: more than {limit} instructions",
+    "conditions": "its conditions on rows have more than {limit} characters together",
     "matches": "comparing all tables with all rules takes more than {limit} steps",
 }
 _HINTS = {

@@ -5,9 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from tidemill.budget import current
+
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most likely meant, or None."""
+    """Return the known word that is most likely meant, or None. A request has so many guesses."""
+    budget = current()
+    if not budget.left("guesses"):
+        return None
+    budget.spend("guesses", 1)
     spellings = {_plain(name): name for name in sorted(known, reverse=True)}
     found = difflib.get_close_matches(_plain(word), sorted(spellings), n=1, cutoff=0.6)
     return spellings[found[0]] if found else None

@@ -32,6 +32,7 @@ from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.process.ports import free_ports
+from tidemill.secret import Secret
 from tidemill.sinks.kafka import denials, options
 from tidemill.sinks.kafka.task import KafkaTaskSink
 from tidemill.sinks.spec import open_driver_sink
@@ -183,7 +184,7 @@ def test_the_drainer_of_binlogs_logs_in_too(secured: Secured, mechanism: str, us
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
     to = Downstream(
         kafka_addrs=secured.sasl, topic_name=topic, enable_tls=True, ca=str(secured.ca), sasl_mechanism=mechanism, sasl_user=user,
-        sasl_password=_PASSWORD,
+        sasl_password=Secret("sasl-password", _PASSWORD),
     )  # fmt: skip
     outlet = KafkaOutlet(to, 7, UTC)
     outlet.write([DdlBinlog(9, Ddl("d", "", "CREATE DATABASE d", names_database=True))])

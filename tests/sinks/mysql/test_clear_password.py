@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from tests.support.servers.certificates import Authority
 from tidemill.config.database import MysqlOptions
 from tidemill.secret import Secret
 from tidemill.sinks.mysql.connection import Connection, ServerFault
@@ -24,27 +28,35 @@ CAPABILITIES = 0x2820F | 0x8000 | 0x0008 << 16 | 0x0020 << 16
 class Greedy:
     """Asks for a password by a plugin, and keeps all that it is sent."""
 
-    def __init__(self, plugin: bytes) -> None:
-        self._plugin, self.heard = plugin, b""
+    def __init__(self, plugin: bytes, tls: ssl.SSLContext | None = None) -> None:
+        self._plugin, self._tls, self.heard = plugin, tls, b""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         client, _ = self._listening.accept()
-        with client:
-            greeting = b"\x0a8.0.11-TiDB-v8.1.0\0" + struct.pack("<I", 7) + b"A" * 8 + b"\0" + struct.pack("<H", CAPABILITIES & 0xFFFF)
+        with ExitStack() as stack:
+            stack.enter_context(client)
+            offers = CAPABILITIES | (0x0800 if self._tls is not None else 0)
+            greeting = b"\x0a8.0.11-TiDB-v8.1.0\0" + struct.pack("<I", 7) + b"A" * 8 + b"\0" + struct.pack("<H", offers & 0xFFFF)
             greeting += b"\x2d" + struct.pack("<HH", 2, CAPABILITIES >> 16) + bytes([21]) + bytes(10)
             greeting += b"B" * 12 + b"\0mysql_native_password\0"
             client.sendall(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
+            first = 2
+            if self._tls is not None:
+                client.recv(36)  # it wants TLS
+                client, first = stack.enter_context(self._tls.wrap_socket(client, server_side=True)), 3
             self.heard += client.recv(65536)
             switch = b"\xfe" + self._plugin + b"\0Password: \0"
-            client.sendall(len(switch).to_bytes(3, "little") + b"\2" + switch)
-            for number in (4, 6):  # a scrambled password is not enough; the second time it is encrypted
+            client.sendall(len(switch).to_bytes(3, "little") + bytes([first]) + switch)
+            for number in (first + 2, first + 4):  # a scrambled password is not enough; the second time it is encrypted
                 self.heard += (data := client.recv(65536))
                 if not self._plugin.startswith((b"caching", b"sha256")) or not data:
                     break
-                more = b"\1\4" if self._plugin.startswith(b"caching") and number == 4 else b"\1" + KEY.public_key().public_bytes(*PEM)
+                more = (
+                    b"\1\4" if self._plugin.startswith(b"caching") and number == first + 2 else b"\1" + KEY.public_key().public_bytes(*PEM)
+                )
                 client.sendall(len(more).to_bytes(3, "little") + bytes([number]) + more)
             while data := client.recv(65536):
                 self.heard += data
@@ -82,6 +94,19 @@ def test_the_servers_own_key_is_not_taken(encrypting: Greedy) -> None:
         Connection(MysqlOptions("127.0.0.1", encrypting.port, "root", Secret("password", PASSWORD)))
     assert caught.value.code == 2059
     assert max(map(len, encrypting.heard.split(b"\0"))) < KEY.key_size // 8
+
+
+def test_tls_that_nobody_checks_is_none(tmp_path: Path) -> None:
+    """`mysql://` takes TLS if the server offers it, with any certificate."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*Authority("nobody").sign("server").write(tmp_path, "server"))
+    server = Greedy(b"caching_sha2_password", tls)
+    try:
+        with pytest.raises(ServerFault, match="get-server-public-key=true"):
+            Connection(MysqlOptions("127.0.0.1", server.port, "root", Secret("password", PASSWORD)))
+        assert PASSWORD.encode() not in server.heard
+    finally:
+        server.close()
 
 
 def test_it_is_taken_where_that_is_asked_for(encrypting: Greedy) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
 
 from tests.support.delivery.database_sinks import CREATE, LATER, change, made_of
 from tests.support.servers.certificates import Authority
@@ -191,6 +192,23 @@ def test_tls_and_certificates_of_clients(secured: Secured, uri: str, fine: bool)
 
 @pytest.mark.slow
 def test_the_password_may_come_from_a_file(secured: Secured, tmp_path: Path) -> None:
-    (tmp_path / "password").write_text("p\n")
+    """It is read for each connection: one that is replaced counts from the next on."""
     uri = f"mysql+ssl://tls@127.0.0.1:{secured.db.port}/?ssl-ca={secured.ca}&password-file={tmp_path}/password"
-    Connection(parse_sink_uri(uri).database).close()
+    options = parse_sink_uri(uri).database
+    (tmp_path / "password").write_text("old\n")
+    with pytest.raises(ServerFault, match="Access denied"):
+        Connection(options)
+    (tmp_path / "password").write_text("p\n")
+    Connection(options).close()
+
+
+@pytest.mark.slow
+def test_the_clients_key_may_be_encrypted(secured: Secured, tmp_path: Path) -> None:
+    certificate, plain = secured.client
+    key = load_pem_private_key(plain.read_bytes(), None)
+    (tmp_path / "key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"geheim")))
+    (tmp_path / "password").write_text("geheim\n")
+    uri = f"mysql+ssl://mutual:p@127.0.0.1:{secured.db.port}/?ssl-ca={secured.ca}&ssl-cert={certificate}&ssl-key={tmp_path}/key"
+    Connection(parse_sink_uri(f"{uri}&ssl-key-password-file={tmp_path}/password").database).close()
+    with pytest.raises(SinkError, match="ssl-key"):
+        Connection(parse_sink_uri(uri).database)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from tests.support.capture.captures import until
 from tests.support.spark.tables import later, read_table, safe_points, table_reader
 from tidemill.playground.server import PlaygroundThread
+from tidemill.spark.table import keeper
 from tidemill.spark.table.keeper import Keeping, Tasks
 
 
@@ -76,6 +78,32 @@ def test_tasks_are_counted() -> None:
         while not tasks.is_over():
             tasks.change.clear()
             await asyncio.wait_for(tasks.change.wait(), 60)
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_strangers_do_not_use_up_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that has been silent longest is closed; a task that has sent the token stays."""
+    monkeypatch.setattr(keeper, "STRANGERS", 2)
+
+    async def main() -> None:
+        tasks = Tasks(2, "secret")
+        server = await asyncio.start_server(tasks.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        task, held = await asyncio.open_connection("127.0.0.1", port)
+        held.write(b"secret\n")
+        assert await task.readline() == b"held\n"
+        strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        async with asyncio.timeout(60):
+            with suppress(ConnectionError):
+                assert await strangers[0][0].read() == b""
+        held.write(b"0\n")
+        async with asyncio.timeout(60):
+            assert await task.read() == b""
+        assert tasks._done == {0}
+        for _, writer in [*strangers, (task, held)]:
+            writer.transport.abort()
         server.close()
 
     asyncio.run(main())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from math import isfinite
 
+from tidemill.budget import current
 from tidemill.errors import ConfigError
 from tidemill.rules.expressions.arithmetic import MASK64, MAX_SCALE, negative, whole
 from tidemill.rules.expressions.functions import FUNCTIONS, UNSTABLE
@@ -27,7 +28,8 @@ _MAX_PRECISION = 65
 
 
 def parse(text: str) -> Node:
-    """Parse an expression. Raises ConfigError that says what was expected, and where."""
+    """Parse an expression. Raises ConfigError that says what was expected, and where; OverBudget."""
+    current().spend("conditions", len(text))
     try:
         tokens = tokenize(text, SqlMode(0))
     except DdlSyntaxError as error:

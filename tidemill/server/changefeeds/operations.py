@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tidemill import tso
+from tidemill.budget import REQUEST, Budget
 from tidemill.changefeed.changes import changes, refused, with_secrets
 from tidemill.changefeed.preflight import check_sink_reachable
 from tidemill.changefeed.states import State
@@ -138,7 +139,11 @@ class Operations(Questions):
         )
 
     def _checked(self, settings: FeedSettings) -> tuple[SinkUri, ChangefeedConfig]:
-        """Raises InvalidReplicaConfig, InvalidSinkUri."""
+        """Raises InvalidReplicaConfig, InvalidSinkUri. What a request brings is held against a budget."""
+        with Budget(REQUEST).in_force():
+            return self._checked_within_budget(settings)
+
+    def _checked_within_budget(self, settings: FeedSettings) -> tuple[SinkUri, ChangefeedConfig]:
         try:
             config = settings.checked()
             config.table_filter()

@@ -224,7 +224,17 @@ class _NotInClear:
 
 
 class _WithoutServersKey(pymysql.connections.Connection):  # type: ignore[misc]
-    """Takes no public key from the server to encrypt the password with: who answers at the address has the private one, and reads it."""
+    """Takes no public key from the server to encrypt the password with: who answers at the address has the private one, and reads it. The
+    same holds for TLS that the options do not ask for: nobody's certificate is checked then."""
+
+    @property
+    def _secure(self) -> bool:
+        """Whether the password may be sent as it is."""
+        return False
+
+    @_secure.setter
+    def _secure(self, secure: bool) -> None:
+        pass
 
     @property
     def server_public_key(self) -> None:
@@ -232,8 +242,8 @@ class _WithoutServersKey(pymysql.connections.Connection):  # type: ignore[misc]
         if self.password:
             raise pymysql.err.OperationalError(
                 CANNOT_AUTHENTICATE,
-                "the server asks for the password, encrypted with a key that it sends itself: without TLS anybody may have sent it "
-                "(get-server-public-key=true takes it)",
+                "the server asks for the password, encrypted for itself: without ssl-ca or mysql+ssl:// anybody may have asked "
+                "(get-server-public-key=true sends it)",
             )
 
     @server_public_key.setter

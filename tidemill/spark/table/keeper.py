@@ -32,6 +32,10 @@ TTL_S = 300
 IDLE_S = 600.0
 LOOK_S = 1.0
 GREETING_S = 10.0
+STRANGERS = 256
+"""Connections that have not sent the token. Then the oldest is closed: on a cluster the port is on the network, and descriptors are few."""
+LONGEST = 1024
+"""Bytes of a line, before the token too."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +75,7 @@ class Tasks:
         self._done: set[int] = set()
         self._connected = 0
         self._moved = time.monotonic()
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # in the order in which they came
         self.change = asyncio.Event()
 
     def is_over(self) -> bool:
@@ -81,8 +86,14 @@ class Tasks:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one task: it sends the token, and is told `held`; then, when it has read its part, its number."""
+        self._strangers[writer] = None
+        if len(self._strangers) > STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
         try:
             greeting = await asyncio.wait_for(reader.readline(), GREETING_S)
+            self._strangers.pop(writer, None)
             if not hmac.compare_digest(greeting.strip(), self._token.encode()):
                 return
             self._count(1)
@@ -96,6 +107,7 @@ class Tasks:
         except (OSError, TimeoutError, ValueError):
             return
         finally:
+            self._strangers.pop(writer, None)
             writer.close()
 
     def _count(self, step: int) -> None:
@@ -131,7 +143,7 @@ async def _waited(event: asyncio.Event, seconds: float) -> None:
 async def keep(keeping: Keeping) -> None:
     """Hold the safe point until the query is over."""
     tasks, over = Tasks(keeping.tasks, keeping.token), asyncio.Event()
-    server = await asyncio.start_server(tasks.serve, keeping.host, 0)
+    server = await asyncio.start_server(tasks.serve, keeping.host, 0, limit=LONGEST)
     print(server.sockets[0].getsockname()[1], flush=True)
     holding = asyncio.ensure_future(hold(keeping.cluster, keeping.service_id, keeping.ts, over))
     while not holding.done() and not tasks.is_over() and lives(keeping.pid):

@@ -45,6 +45,7 @@ class Fail:
 
 
 Event = Freeze | Kill | Fail
+KINDS: tuple[type[Event], ...] = (Freeze, Kill, Fail)
 
 
 def made(seed: int, effects: int) -> list[Event]:

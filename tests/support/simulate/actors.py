@@ -94,6 +94,16 @@ class Actor(threading.Thread):
             return result
 
 
+def undisturbed(body: Callable[[Actor], None]) -> None:
+    """Run a body to its end. Raises what it raises."""
+    actor = Actor("undisturbed", body)
+    actor.start()
+    while actor.effect is not None:
+        actor.go(Fate.DONE)
+    if actor.error is not None:
+        raise actor.error
+
+
 def current_gate() -> Callable[[str, Callable[[], T]], T]:
     """Return the gate of the actor in whose thread this runs."""
     actor = threading.current_thread()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.simulate.actors import Actor
-from tests.support.simulate.consumers import FileReader, Files, Rows, Upstream, consume, sent
+from tests.support.simulate.consumers import FileReader, Files, MemoryTopics, Rows, Upstream, consume, sent
 from tests.support.simulate.drivers import History
 from tests.support.simulate.histories import DATABASE_BEFORE, DATABASE_STEPS
 from tests.support.simulate.trials import Schedules, seeds
@@ -33,7 +33,7 @@ def schedules(tmp_path_factory: pytest.TempPathFactory) -> Schedules[Rows]:
     def body(folder: Path) -> Callable[[Actor], None]:
         def consumer(actor: Actor) -> None:
             try:
-                consume(topic, SqliteTables(folder / FILE))
+                consume(MemoryTopics(topic), SqliteTables(folder / FILE))
             finally:
                 FILES.close(actor)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.sinks.mysql.conftest import mariadb
 from tests.support.servers.mariadb import MariaDb
 from tests.support.simulate.actors import Actor
-from tests.support.simulate.consumers import DatabaseReader, Upstream, consume, sent
+from tests.support.simulate.consumers import DatabaseReader, MemoryTopics, Upstream, consume, sent
 from tests.support.simulate.databases import Rows, Server, gated_connection
 from tests.support.simulate.drivers import History
 from tests.support.simulate.histories import DATABASE_BEFORE, DATABASE_STEPS
@@ -41,7 +41,7 @@ def schedules(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Sched
     def body(_: Path) -> Callable[[Actor], None]:
         def consumer(actor: Actor) -> None:
             try:
-                consume(topic, database.DatabaseTables(parse_sink_uri(server.db.uri), "c"))
+                consume(MemoryTopics(topic), database.DatabaseTables(parse_sink_uri(server.db.uri), "c"))
             finally:
                 server.end(actor)
 

@@ -90,10 +90,10 @@ class MemoryTopics(KafkaTopics):
         """Keep no offsets of a group."""
 
 
-def consume(topic: Sent, target: ConsumerTarget) -> None:
-    """Consume a topic to its end."""
+def consume(topics: KafkaTopics, target: ConsumerTarget) -> None:
+    """Consume topics to their end."""
     try:
-        Consumer(MemoryTopics(topic), target, reader(MessageFormat.OPEN), Options(flush_s=0, stop_at_end=True)).run(threading.Event())
+        Consumer(topics, target, reader(MessageFormat.OPEN), Options(flush_s=0, stop_at_end=True)).run(threading.Event())
     finally:
         target.close()
 

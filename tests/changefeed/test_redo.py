@@ -16,13 +16,15 @@ from tests.support.delivery.mysql_tables import differences
 from tests.support.delivery.runs import tidemill
 from tests.support.servers.mariadb import MariaDb
 from tests.support.servers.s3 import filesystem, make_bucket, s3_server
-from tidemill.changefeed.redo import location_of
+from tidemill.changefeed.redo import location_of, take_over
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.feeds import register
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.config.file import parse_config
+from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.delivery.machine.retry import RetryPolicy
-from tidemill.errors import SinkError
+from tidemill.errors import Fenced, LogRefused, SinkError
 from tidemill.sinks.mysql.driver import MysqlDriverSink
 
 __all__ = ["s3_server"]
@@ -171,3 +173,36 @@ def test_the_log_is_applied_to_routed_tables(db: MariaDb, tmp_path: Path, capsys
 
 def tables_in(db: MariaDb, schema: str) -> set[str]:
     return {str(name) for (name,) in db.rows(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'")}
+
+
+def test_a_driver_that_was_only_frozen_is_fenced(db: MariaDb, tmp_path: Path, capsys: Capsys) -> None:
+    """That of the changefeed, by the fence beside its log; and a `redo apply` that had begun before, by the same."""
+    upstream = Upstream(tmp_path)
+    upstream.run(db, upstream.middle)
+    changefeed = Fence(LocalStorage(upstream.log), "fences/f.json")
+    changefeed.take()
+    sink = parse_config("").sink_uri(db.uri)
+    begin, earlier = take_over(upstream.log, sink, None, None)
+    assert earlier is not None
+    with pytest.raises(Fenced):
+        changefeed.check(now=True)
+    code, _, err = tidemill(capsys, "redo", "apply", "--log", upstream.log, "--sink-uri", db.uri)
+    assert code == 0, err
+    with pytest.raises(Fenced):
+        earlier.check(now=True)
+    with pytest.raises(Fenced):
+        replay(upstream.log, Settings("f", sink, parse_config(""), UTC), start_ts=begin.ts, resumed=begin.resumed, fence=earlier)
+    assert upstream.differences(db) == []
+
+
+def test_a_log_that_cannot_be_written_is_applied_without_a_fence(db: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream = Upstream(tmp_path)
+    upstream.run(db, upstream.middle)
+
+    def refused(fence: Fence) -> int:
+        raise LogRefused(f"{fence.place}: AccessDenied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidemill.changefeed.redo.Fence.take", refused)
+        _, fence = take_over(upstream.log, parse_config("").sink_uri(db.uri), None, None)
+    assert fence is None

@@ -22,7 +22,7 @@ from tidemill.consumer.database import DatabaseTables
 from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.compare import rows_of
-from tidemill.errors import SchemaError, SinkError, SinkUnavailable
+from tidemill.errors import Fenced, SchemaError, SinkError, SinkUnavailable
 from tidemill.protocols.open import decode
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.sinks.mysql.connection import Connection, ServerFault
@@ -148,7 +148,7 @@ def test_one_consumer_of_a_name_writes(db: MariaDb) -> None:
     first = opened(db)
     second = opened(db)
     first.rows([row(5, 1, None, 1)])
-    with pytest.raises(SinkError, match="another consumer"):
+    with pytest.raises(Fenced, match="another consumer"):
         first.commit(Progress(9))
     second.rows([row(5, 2, None, 2)])
     second.commit(Progress(9))
@@ -235,7 +235,7 @@ def test_a_consumer_that_wakes_up_behind_another_runs_no_ddl(db: MariaDb, monkey
         new.commit(Progress(9))
         new.close()
 
-    with at(monkeypatch, "GET_LOCK", meanwhile), pytest.raises(SinkError, match="another consumer"):
+    with at(monkeypatch, "GET_LOCK", meanwhile), pytest.raises(Fenced, match="another consumer"):
         old.ddl(truncate)
     assert db.rows("SELECT id FROM d.t") == [(7,)]
     old.close()

@@ -98,6 +98,15 @@ def terminals(tmp_path: Path) -> Iterator[Terminals]:
         made.close()
 
 
+def answer_with(terminals: Terminals, command: str, word: str, log: Path) -> str:
+    """The output of a command that is run until it has a word."""
+    until = time.monotonic() + PATIENCE_S
+    while word not in (said := terminals.run(command)):
+        assert time.monotonic() < until, said + log.read_text()
+        time.sleep(0.5)
+    return said
+
+
 def text_with(out: Path, word: str) -> str:
     """The output of a command once it has a word."""
     until = time.monotonic() + PATIENCE_S
@@ -117,11 +126,7 @@ def test_by_hand(terminals: Terminals) -> None:
     text_with(log, "the first batch since this start begins")
     terminals.run(create)
     terminals.run(insert)
-    until = time.monotonic() + PATIENCE_S
-    while "hello" not in (shown := terminals.run(show)):
-        assert time.monotonic() < until, shown + log.read_text()
-        time.sleep(0.5)
-    said = terminals.run(status)
+    answer_with(terminals, show, "hello", log)
+    said = answer_with(terminals, status, "normal (process", log)  # it is written behind the batch that has the row
     assert "running" in said
-    assert "normal" in said
     assert terminals.interrupt(1) == 0

@@ -5,6 +5,7 @@ Nothing but the log and the database is needed: how far the changefeed had writt
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,12 +14,17 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from tidemill.changefeed.replay import Resumed
 from tidemill.changelog.feeds import is_replay
 from tidemill.changelog.files.bounds import first_ts
+from tidemill.changelog.log_format import FENCES, feed_name
 from tidemill.changelog.reader import LogReader
 from tidemill.config.uri import SinkUri
-from tidemill.errors import ConfigError, StartTsOutOfLog, redact
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.guarded import TERM, parsed
+from tidemill.errors import ConfigError, DiskLow, LogRefused, LogUnavailable, StartTsOutOfLog, redact
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.known import FeedState, feeds
 from tidemill.tso import describe
+
+log = logging.getLogger(__name__)
 
 _LOCAL = ("file://", "local://", "nfs://")
 
@@ -104,6 +110,27 @@ def start_of(location: str, sink: SinkUri, feed: str | None, start_ts: int | Non
             hint="Is this the log of that changefeed?",
         )
     return Start(name, ts, begun)
+
+
+def take_over(location: str, sink: SinkUri, feed: str | None, start_ts: int | None) -> tuple[Start, Fence | None]:
+    """Become the driver of the changefeed, then look where its delivery goes on: one that has begun before, the changefeed's own or that of
+    another `redo`, changes nothing from here on. The fence is the changefeed's; None where the log cannot be written.
+
+    Raises as `start_of`, Fenced.
+    """
+    known = start_of(location, sink, feed, start_ts)
+    storage = LogReader(location).storage
+    name = f"{FENCES}/{feed_name(known.feed)}"
+    try:
+        found = parsed(storage.read(name), storage.path(name)) or {}
+        fence = Fence(storage, name, floor=known.resumed.epoch, term=found.get(TERM, 0))
+        fence.take()
+    except (DiskLow, LogRefused, LogUnavailable) as error:
+        log.warning(
+            "%s cannot be written: no other driver of changefeed %s may run meanwhile: %s", redact(location), known.feed, error.message
+        )
+        return known, None
+    return start_of(location, sink, known.feed, start_ts), fence
 
 
 def _only(written: Mapping[str, FeedState], meta: Meta) -> str:

@@ -92,10 +92,12 @@ def replay(
     stop: threading.Event | None = None,
     on_batch: Callable[[Report], None] = lambda report: None,
     resumed: Resumed | None = None,
+    fence: Fence | None = None,
 ) -> Delivered:
-    """Deliver the interval, in batches that end at each DDL. `resumed`: a changefeed's delivery goes on, instead of a new one.
+    """Deliver the interval, in batches that end at each DDL. `resumed`: a changefeed's delivery goes on, instead of a new one. `fence`: is
+    taken already; None: one that only this replay knows.
 
-    Raises the errors of the log, the rows and the sink.
+    Raises the errors of the log, the rows and the sink, Fenced.
     """
     reader = LogReader(log)
     settings = settings.of_cluster(reader.identity.cluster_id)
@@ -110,7 +112,7 @@ def replay(
         delivery = Delivery.open(stack, settings, stop, fresh=resumed is None)
         packs = delivery.packs(folder / "packs")
         runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed, spark_conf, stop), parallelism)
-        fence = _fence(stack, folder, master, reader, resumed.epoch if resumed is not None else 0)
+        fence = fence or _fence(stack, folder, master, reader, resumed.epoch if resumed is not None else 0)
         driver = delivery.driver(packs, delivery.source(reader, history, packs), runner, fence, RETRY, started_ts=target)
         at = start
         while True:

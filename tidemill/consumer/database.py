@@ -19,7 +19,7 @@ from typing import TypeVar
 from tidemill.config.uri import SinkUri
 from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.rawrows import Shape, Shapes, cells_of
-from tidemill.errors import SchemaError, SinkError, TidemillError
+from tidemill.errors import Fenced, SchemaError, SinkError, TidemillError
 from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.events import Column, DdlMessage, RowEvent
 from tidemill.protocols.sql.hints import Program
@@ -70,7 +70,8 @@ _T = TypeVar("_T")
 class DatabaseTables:
     """The tables of a database. `consumer`: the name under which progress is kept, so that several may write into one database.
 
-    Raises SinkUnavailable, SinkError, and SchemaError for a DDL that the database refuses.
+    Raises Fenced once another consumer of the name has begun, SinkUnavailable, SinkError, and SchemaError for a DDL that the database
+    refuses.
     """
 
     commits_before_ddls = True
@@ -206,10 +207,10 @@ class DatabaseTables:
             self._connection.run(packet)
 
     def _check(self, connection: Connection) -> None:
-        """Lock the consumer's row. Raises SinkError if another one of its name has begun."""
+        """Lock the consumer's row. Raises Fenced if another one of its name has begun."""
         found = connection.rows(f"SELECT epoch FROM {_STATE} WHERE consumer = %s FOR UPDATE", self._consumer)
         if not found or int(found[0][0]) != self._epoch:
-            raise SinkError(
+            raise Fenced(
                 f"another consumer {self._consumer} has begun to write into {self._where}", hint="Let one consumer of a name write."
             )
 

@@ -17,7 +17,7 @@ from tidemill.rules.names import did_you_mean
 
 
 class ConsumerTarget(Protocol):
-    """Takes transactions and DDLs in order. They take effect with `commit`. Raises SinkError, SinkUnavailable, SchemaError."""
+    """Takes transactions and DDLs in order. They take effect with `commit`. Raises Fenced, SinkError, SinkUnavailable, SchemaError."""
 
     @property
     def commits_before_ddls(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.support.consumer.upstreams import events, playground_with
 from tidemill import tso
 from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
-from tidemill.errors import SchemaError, SinkError
+from tidemill.errors import Fenced, SchemaError, SinkError, SinkUnavailable
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType, DdlType
 from tidemill.protocols.open.events import Column, DdlMessage, RowEvent, RowKind, Value
 
@@ -298,3 +299,47 @@ def test_binary_columns_that_are_added_hold_zero_bytes() -> None:
     tables.ddl(said(2, f"ALTER TABLE t ADD COLUMN {added}, ADD COLUMN w VARBINARY(2) NOT NULL"))
     tables.commit(Progress(ts(3)))
     assert query(tables, 'SELECT b, d, n, c, w FROM "d.t"') == [(bytes(4), b"x\0\0", None, "", b"")]
+
+
+def test_a_rename_that_was_abandoned_begins_again(tmp_path: Path) -> None:
+    """Two tables change names, in two messages; between them the file cannot be written."""
+    tables = SqliteTables(tmp_path / "x.db")
+    tables.rows([row(5, 1, None, 1), row(5, 2, None, 2, "u")])
+    tables.commit(Progress(5))
+    renames = (ddl(6, "RENAME TABLE `d`.`t` TO `d`.`u`"), ddl(6, "RENAME TABLE `d`.`u` TO `d`.`t`", "u"))
+    tables.ddl(renames[0])
+    tables.abandon()
+    for one in renames:
+        tables.ddl(one)
+    tables.commit(Progress(6))
+    assert query(tables, 'SELECT * FROM "d.t"') == [(2, 2)]
+    assert query(tables, 'SELECT * FROM "d.u"') == [(1, 1)]
+
+
+def test_a_consumer_whose_file_another_has_taken_says_so_before_it_writes(tmp_path: Path) -> None:
+    """The table that it knows is not the table that is there any more."""
+    old = SqliteTables(tmp_path / "x.db")
+    old.rows([row(5, 1, None, 1)])
+    old.commit(Progress(5))
+    new = SqliteTables(tmp_path / "x.db")
+    new.ddl(ddl(6, "ALTER TABLE `d`.`t` DROP COLUMN `v`"))
+    new.commit(Progress(6))
+    with pytest.raises(Fenced, match="another consumer has taken"):
+        old.rows([row(7, 2, None, 2)])
+    with pytest.raises(Fenced, match="another consumer has taken"):
+        old.commit(Progress(7))
+    new.commit(Progress(8))
+
+
+def test_a_file_that_is_locked_while_it_is_read_again_may_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = SqliteTables(tmp_path / "x.db")
+    load = tables._moves.load
+
+    def locked() -> None:
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(tables._moves, "load", locked)
+    with pytest.raises(SinkUnavailable, match="locked"):
+        tables.abandon()
+    monkeypatch.setattr(tables._moves, "load", load)
+    tables.abandon()

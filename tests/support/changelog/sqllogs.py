@@ -50,6 +50,11 @@ class SqlLog:
             made.act()
 
     @property
+    def playground(self) -> Playground:
+        """The cluster that ran the statements."""
+        return self._playground
+
+    @property
     def mvcc(self) -> Mvcc:
         """The store."""
         return self._playground.cluster.mvcc

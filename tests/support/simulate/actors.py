@@ -100,6 +100,16 @@ class Actor(threading.Thread):
             return result
 
 
+def undisturbed(body: Callable[[Actor], None]) -> None:
+    """Run a body to its end. Raises what it raises."""
+    actor = Actor("undisturbed", body)
+    actor.start()
+    while actor.effect is not None:
+        actor.go(Fate.DONE)
+    if actor.error is not None:
+        raise actor.error
+
+
 def current_actor() -> Actor:
     """Return the actor in whose thread this runs."""
     actor = threading.current_thread()

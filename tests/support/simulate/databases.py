@@ -7,6 +7,7 @@ say so (`HOLDING`). A session that is closed is over in the server before the ne
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -43,6 +44,12 @@ class Server:
 
     def __init__(self, db: MariaDb) -> None:
         self.db, self._connection = db, db.connect()
+        self.sessions: dict[Actor, list[Connection]] = defaultdict(list)
+
+    def end(self, actor: Actor) -> None:
+        """End the sessions of an actor that has ended, as those of its process would."""
+        for session in self.sessions.pop(actor, ()):
+            session.close()
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
@@ -81,6 +88,7 @@ class GatedConnection(Connection):
 
     def __init__(self, server: Server, actor: Actor, options: MysqlOptions) -> None:
         self._server, self._actor, self._begun = server, actor, False
+        self._locks = False  # since a SELECT … FOR UPDATE, whose answer does not say that a transaction is open
         try:
             actor.gate("connect", lambda: super(GatedConnection, self).__init__(options))
         except SinkUnavailable as error:
@@ -88,6 +96,7 @@ class GatedConnection(Connection):
                 self.close()
             raise ServerFault(LOST, str(error)) from error
         self._begun = True
+        server.sessions[actor].append(self)
 
     def _gated(self, statement: bytes | str, act: Callable[[], T]) -> T:
         if not self._begun:
@@ -95,7 +104,8 @@ class GatedConnection(Connection):
         text = statement if isinstance(statement, str) else statement.decode("utf-8", "replace")
         effect = " ".join(without_values(text).split())[:SHOWN]
         effect = f"read: {effect}" if effect.startswith(("SELECT", "SHOW")) else effect
-        holds = self._raw.open and self._raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
+        holds = self._raw.open and (self._locks or self._raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+        self._locks = (self._locks or "FOR UPDATE" in text) and text not in ("COMMIT", "ROLLBACK")
         try:
             return self._actor.gate(f"{HOLDING}{effect}" if holds else effect, act)
         except SinkUnavailable as error:
@@ -133,6 +143,17 @@ def gated_driver(server: Server) -> type[MysqlDriverSink]:
             return GatedConnection(server, self._actor, replace(self._options, read_timeout=60_000))
 
     return GatedDriver
+
+
+def gated_connection(server: Server) -> Callable[[MysqlOptions], Connection]:
+    """Return what opens a session of the actor in whose thread it is called."""
+
+    def opened(options: MysqlOptions) -> Connection:
+        actor = threading.current_thread()
+        assert isinstance(actor, Actor), f"{actor} is no simulated driver"
+        return GatedConnection(server, actor, replace(options, read_timeout=60_000))
+
+    return opened
 
 
 class DatabaseReader:

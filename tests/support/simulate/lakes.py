@@ -12,7 +12,7 @@ from tidemill.sinks.lake.base import Stamp, Tables
 _STEPS = ("delivered", "shape", "begin", "merge", "append", "empty", "rename", "drop", "compact", "version", "read")
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """The effect of a gate that only stops."""
 
 
@@ -32,7 +32,7 @@ class GatedTables:
     def _stopping(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **more: Any) -> Any:
             what = given[0] if isinstance(given[0], str) else ""
-            self._gate(f"{'read' if name in ('delivered', 'version', 'read') else name} {what}", _nothing)
+            self._gate(f"{'read' if name in ('delivered', 'version', 'read') else name} {what}", nothing)
             return real(*given, **more)
 
         return call
@@ -44,6 +44,6 @@ def gated_stamp(changefeed: str, resolved_ts: int, epoch: int, check_fence: Any)
 
     def check(*, now: bool = False) -> None:
         check_fence(now=now)
-        gate("step behind the fence", _nothing)
+        gate("step behind the fence", nothing)
 
     return Stamp(changefeed, resolved_ts, epoch, check)

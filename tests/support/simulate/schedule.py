@@ -58,6 +58,7 @@ class Outage:
 
 
 Event = Freeze | Kill | Fail | Behind | Outage
+KINDS: tuple[type[Event], ...] = (Freeze, Kill, Fail, Behind, Outage)
 
 
 def made(seed: int, effects: int, *, behind: bool = False, outages: bool = False) -> list[Event]:

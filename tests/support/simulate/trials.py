@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+from tests.support.simulate.actors import Actor
 from tests.support.simulate.drivers import Changefeed, History
 from tests.support.simulate.power import Supplies
-from tests.support.simulate.schedule import Event, Run, made, shrunk
+from tests.support.simulate.schedule import KINDS, Event, Run, made, shrunk
 
 Seen = TypeVar("Seen")
 
@@ -38,22 +39,22 @@ class Forgets(Protocol):
         """Take what was not durable for gone."""
 
 
-class Trials(Generic[Seen]):
-    """`sink`: the URI of a sink below a folder. `reader`: its reader, who knows the truth (None: this run makes it). `behind`: its
-    listings may show the past. `supplies`: the power may be lost."""
+class Schedules(Generic[Seen]):
+    """`body`: makes a driver's body of a folder, which drivers of one run share. `reader`: who reads what they publish, and knows the truth
+    (None: this run makes it). `kinds`: the events that can happen to them. `behind`: listings may show the past. `supplies`: the power may
+    be lost."""
 
     def __init__(
         self,
-        history: History,
         folder: Path,
-        sink: Callable[[Path], str],
+        body: Callable[[Path], Callable[[Actor], None]],
         reader: Callable[[Path, Seen | None], Reader[Seen]],
-        toml: str = "",
+        kinds: Sequence[type[Event]] = KINDS,
         *,
         behind: bool = False,
         supplies: Supplies | None = None,
     ) -> None:
-        self._history, self._folder, self._sink, self._reader, self._toml = history, folder, sink, reader, toml
+        self._folder, self._body, self._reader, self._kinds = folder, body, reader, kinds
         self._runs, self._behind, self._supplies = 0, behind, supplies
         run, last = self._play((), None)
         self.effects, self.truth = run.effects, last.seen()
@@ -61,9 +62,9 @@ class Trials(Generic[Seen]):
     def _play(self, events: Sequence[Event], truth: Seen | None) -> tuple[Run, Reader[Seen]]:
         folder = self._folder / str(self._runs)
         self._runs += 1
-        feed = Changefeed(self._history, folder, self._sink(folder), self._toml)
+        run_body = self._body(folder)
         reader = self._reader(folder, truth)
-        run = Run(feed.drive, reader.check)
+        run = Run(run_body, reader.check)
         if self._supplies is not None:
             run.power = self._supplies.start(folder)
             assert isinstance(reader, Forgets)
@@ -85,8 +86,26 @@ class Trials(Generic[Seen]):
 
     def run(self, seed: int) -> None:
         """Run the schedule of a seed. Raises AssertionError with the shortest schedule that fails, and its story."""
-        events = made(seed, self.effects, behind=self._behind, outages=self._supplies is not None)
+        schedule = made(seed, self.effects, behind=self._behind, outages=self._supplies is not None)
+        events = [event for event in schedule if isinstance(event, tuple(self._kinds))]
         error = self._failure(events)
         if error is not None:
             shortest = shrunk(events, lambda part: self._failure(part) is not None)
             raise AssertionError(f"seed {seed}: {shortest}\n{self._failure(shortest)}") from error
+
+
+class Trials(Schedules[Seen]):
+    """Of the drivers of a changefeed. `sink`: the URI of a sink below a folder."""
+
+    def __init__(
+        self,
+        history: History,
+        folder: Path,
+        sink: Callable[[Path], str],
+        reader: Callable[[Path, Seen | None], Reader[Seen]],
+        toml: str = "",
+        *,
+        behind: bool = False,
+        supplies: Supplies | None = None,
+    ) -> None:
+        super().__init__(folder, lambda run: Changefeed(history, run, sink(run), toml).drive, reader, behind=behind, supplies=supplies)

@@ -60,7 +60,7 @@ def apply_command(
 
     Needs neither the TiDB cluster nor the changefeed's data folder. The changefeed must not run. It may be stopped and started again.
     """
-    from tidemill.changefeed.redo import location_of, start_of
+    from tidemill.changefeed.redo import location_of, take_over
     from tidemill.changefeed.replay import replay
     from tidemill.config.file import load_config
     from tidemill.config.parameters import Scheme
@@ -79,7 +79,7 @@ def apply_command(
         raise ConfigError("redo writes into a database", hint="`tidemill replay` delivers a log to any sink.")
     location = location_of(log)
     target = ts_in(location, target_ts)
-    begin = start_of(location, sink, changefeed_id, ts_in(location, start_ts))
+    begin, fence = take_over(location, sink, changefeed_id, ts_in(location, start_ts))
     if target is not None and begin.resumed.first_end is not None and target < begin.resumed.first_end:
         raise ConfigError(f"--target-ts {target}: the changefeed had begun to write up to {tso.describe(begin.resumed.first_end)}")
     settings = Settings(begin.feed, sink, changefeed, parse_zone(tz))
@@ -104,6 +104,7 @@ def apply_command(
         stop=stop,
         on_batch=told,
         resumed=begin.resumed,
+        fence=fence,
     )
     echo(f"{done.rows} rows and {done.ddls} DDLs from {tso.describe(done.from_ts)} to {tso.describe(done.to_ts)}")
     echo("Apply redo log successfully" if not stop.is_set() else "Stopped: run it again to go on")

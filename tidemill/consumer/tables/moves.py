@@ -47,7 +47,10 @@ class DdlApplier:
     # What is known, in the file
 
     def load(self) -> None:
-        """Fill the catalog from the file."""
+        """Know what the file says, and nothing else."""
+        for table in self._catalog:
+            self._catalog.remove(table)
+        self._waiting.clear()
         rows = self._sql.execute("SELECT stored, schema, name, definition FROM _tidemill_tables WHERE dropped_ts IS NULL").fetchall()
         for stored_as, schema, name, definition in rows:
             self._catalog.add(_restored((schema, name), stored_as, definition))

@@ -21,7 +21,7 @@ from tidemill.consumer.tables.catalog import Catalog, Table, column_of_event, fi
 from tidemill.consumer.tables.moves import DdlApplier
 from tidemill.consumer.tables.shapes import Signature, quoted, row_id, signature
 from tidemill.consumer.tables.statements import Name, effects
-from tidemill.errors import SchemaError, SinkError, SinkUnavailable, TidemillError
+from tidemill.errors import Fenced, SchemaError, SinkError, SinkUnavailable, TidemillError
 from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.tidb.names import folded, folded_table
@@ -47,8 +47,8 @@ _EMPTYING = (DdlType.DROP_TABLE_PARTITION, DdlType.TRUNCATE_TABLE_PARTITION)
 class SqliteTables:
     """Tables in one file. Changes become visible and durable with `commit`.
 
-    Raises SinkUnavailable while another process locks the file, SinkError for SQLite's errors, SchemaError for a DDL that cannot be applied
-    to the present rows.
+    Raises Fenced once another consumer has taken the file, SinkUnavailable while another process locks it, SinkError for SQLite's errors,
+    SchemaError for a DDL that cannot be applied to the present rows.
     """
 
     commits_before_ddls = False
@@ -63,9 +63,9 @@ class SqliteTables:
             self.connection.execute("PRAGMA synchronous = NORMAL")
             self.connection.executescript(_SCHEMA)
             self._epoch = self._take_over()
-        self.catalog = Catalog()
-        self._moves = DdlApplier(self.connection, self.catalog, zone, keep_dropped_ms)
-        self._moves.load()
+            self.catalog = Catalog()
+            self._moves = DdlApplier(self.connection, self.catalog, zone, keep_dropped_ms)
+            self._moves.load()
         self._buffers: dict[str, Buffer] = {}
         self._fitting: dict[str, set[Signature]] = {}
         self.rows_applied = self.ddls_applied = 0
@@ -73,7 +73,7 @@ class SqliteTables:
     # State
 
     def _take_over(self) -> int:
-        """Take the file over. An earlier owner fails at its next commit."""
+        """Take the file over. An earlier owner fails where its next transaction begins."""
         self.connection.execute("BEGIN IMMEDIATE")
         epoch = int(self._state("epoch") or 0) + 1
         self._set_state("epoch", str(epoch))
@@ -99,8 +99,6 @@ class SqliteTables:
             self._begin()
             self._moves.check_waiting()
             self._write_buffers()
-            if self._state("epoch") != str(self._epoch):
-                raise SinkError(f"another consumer has taken {self._path}", hint="Let one consumer write a file.")
             self._set_state("progress", progress.to_json())
             self.connection.execute("COMMIT")
 
@@ -108,19 +106,23 @@ class SqliteTables:
         """Roll back uncommitted changes."""
         self._buffers.clear()
         self._fitting.clear()
-        if self.connection.in_transaction:
-            self.connection.execute("ROLLBACK")
-        for table in self.catalog:
-            self.catalog.remove(table)
-        self._moves.load()
+        with self._errors("reading"):
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            self._moves.load()
 
     def close(self) -> None:
         """Close the file without committing."""
         self.connection.close()
 
     def _begin(self) -> None:
-        if not self.connection.in_transaction:
-            self.connection.execute("BEGIN IMMEDIATE")
+        """Begin the transaction, if none is open. It keeps others from taking the file over until it ends. Raises Fenced."""
+        if self.connection.in_transaction:
+            return
+        self.connection.execute("BEGIN IMMEDIATE")
+        if self._state("epoch") != str(self._epoch):
+            self.connection.execute("ROLLBACK")
+            raise Fenced(f"another consumer has taken {self._path}", hint="Let one consumer write a file.")
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:

@@ -19,6 +19,7 @@ from tidemill.protocols.sql.literals import name
 from tidemill.sinks.mysql.bookkeeping import SCHEMA as BOOKS
 from tidemill.sinks.mysql.connection import Connection, ServerFault, faults
 from tidemill.sinks.mysql.known import FeedState, feeds
+from tidemill.sinks.mysql.session import Server
 from tidemill.tidb.keys import is_system_schema
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,11 @@ class Database:
                 self._connection.run("SET @@tidb_snapshot = %s", snapshot)
         except ServerFault as fault:
             raise fault.error(self.where) from fault
+
+    @property
+    def server(self) -> Server:
+        """What it is."""
+        return self._connection.server
 
     @property
     def is_tidb(self) -> bool:

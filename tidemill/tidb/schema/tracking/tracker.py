@@ -332,9 +332,7 @@ class JobTracker:
             names[rename.table_id] = new
         return pairs
 
-    def _renamed(
-        self, job: DdlJob, ts: int, around: _Around, seq: int, move: Move, steps: tuple[RenameStep, ...]
-    ) -> PlacedDdl:
+    def _renamed(self, job: DdlJob, ts: int, around: _Around, seq: int, move: Move, steps: tuple[RenameStep, ...]) -> PlacedDdl:
         """Return the event of one table's rename, as if the statement renamed only this table."""
         event = self._event(
             job,

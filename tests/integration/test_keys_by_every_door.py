@@ -1,5 +1,5 @@
-"""What finds rows by their keys: `redo apply`, the repairs of `diff --fix-sql`, `consume` into a database, and a Drainer. One random history
-for all of them, with a real MariaDB as the judge; `mysql://` in all its settings is in tests/sinks/mysql/test_keys.py.
+"""What finds rows by their keys: `redo apply`, the repairs of `diff --fix-sql`, `consume` into a database, and a Drainer. They share one
+random history, with a real MariaDB as the judge; `mysql://` in all its settings is in tests/sinks/mysql/test_keys.py.
 
 `TIDEMILL_FUZZ=N` makes N histories, of more types each.
 """

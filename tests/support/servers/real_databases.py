@@ -1,4 +1,5 @@
-"""Real servers in the place of the session's MariaDB, of programs that are on this machine already: a TiDB with a store of its own, a MySQL 8.
+"""Real servers in the place of the session's MariaDB, of programs that are on this machine already: a TiDB with a store of its own, and a
+MySQL 8.
 
 `TIDEMILL_DATABASES="tidb mysql"` names those that run (`make realdb`), TIDEMILL_TIDB_SERVER and TIDEMILL_MYSQL_SERVER their programs.
 """

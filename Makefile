@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -44,6 +44,9 @@ realpd: setup
 # TiCDC's own cdc cli, kafka-consumer and storage-consumer, whichever are on PATH (or named by TIDEMILL_CDC, TIDEMILL_CDC_KAFKA_CONSUMER, TIDEMILL_CDC_STORAGE_CONSUMER)
 realcdc: setup
 	$(PYTHON) -m pytest tests/realcdc -rs
+# The MySQL sink into a real TiDB and a MySQL 8, those of them that this machine has (TIDEMILL_TIDB_SERVER, TIDEMILL_MYSQL_SERVER or PATH).
+realdb: setup
+	TIDEMILL_DATABASES="tidb mysql" $(PYTHON) -m pytest tests/sinks/mysql -rs
 
 # Every protocol in every configuration against what TiCDC's own code wrote: make golden MATERIAL=../shared PROTOCOLS="avro csv"
 golden: setup

@@ -14,6 +14,7 @@ from tests.support.changelog.sqllogs import SqlLog
 from tests.support.changelog.typed_tables import ROWS, TYPES
 from tests.support.consumer.fed_tables import apply
 from tests.support.consumer.upstreams import events, playground_with
+from tests.support.delivery.repairs import repaired
 from tests.support.delivery.runs import tidemill
 from tests.support.servers.mariadb import MariaDb
 from tidemill.consumer.order.progress import Progress
@@ -48,15 +49,6 @@ def diff(capsys: Capsys, *arguments: object) -> tuple[int, dict[str, Any]]:
     code, out, err = tidemill(capsys, "diff", "--output", "json", "--force-replicate", *arguments)
     assert code in (0, 1), err
     return code, json.loads(out)
-
-
-def repaired(db: MariaDb, file: Path) -> None:
-    """Run a file of repairs as a person would."""
-    with db.connect() as connection, connection.cursor() as cursor:
-        for line in file.read_text().split(";\n"):
-            text = "\n".join(part for part in line.splitlines() if not part.startswith("--"))
-            if text.strip():
-                cursor.execute(text)
 
 
 def test_a_database_is_made_from_nothing_by_the_repairs_and_is_equal_then(db: MariaDb, log: str, tmp_path: Path, capsys: Capsys) -> None:

@@ -15,11 +15,14 @@ from tidemill.diff.expressions import rows_query, sums_query
 from tidemill.diff.model import MOST_BUCKETS, DiffTable, Hashed, Ranges
 from tidemill.diff.rows import key_of
 from tidemill.errors import SinkError
-from tidemill.protocols.sql.literals import name
+from tidemill.protocols.sql.literals import NULL, literal, name
 from tidemill.sinks.mysql.bookkeeping import SCHEMA as BOOKS
 from tidemill.sinks.mysql.connection import Connection, ServerFault, faults
 from tidemill.sinks.mysql.known import FeedState, feeds
+from tidemill.sinks.mysql.session import Server
 from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.rows.cells import Family, family
+from tidemill.tidb.schema.model import ColumnInfo
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,11 @@ class Database:
                 self._connection.run("SET @@tidb_snapshot = %s", snapshot)
         except ServerFault as fault:
             raise fault.error(self.where) from fault
+
+    @property
+    def server(self) -> Server:
+        """What it is."""
+        return self._connection.server
 
     @property
     def is_tidb(self) -> bool:
@@ -135,6 +143,14 @@ class Database:
         return int(found[0][0]), str(found[0][1])
 
 
+def _literal(column: ColumnInfo, cell: Any) -> bytes:
+    """Return a value's literal as the upstream's rows have it: a server may write the same DOUBLE in other digits, and keys are compared as
+    texts."""
+    text = cell if isinstance(cell, bytes) else str(cell).encode()
+    return literal(column, float(text)) if family(column) is Family.FLOAT and text != NULL else text
+
+
 def _row(table: DiffTable, row: Sequence[Any], keys: int) -> Row:
-    cells = [cell if isinstance(cell, bytes) else str(cell).encode() for cell in row]
+    columns = (*table.sql.key, *table.sql.columns)
+    cells = [_literal(column, cell) for column, cell in zip(columns, row, strict=False)]
     return key_of(table, cells[:keys]), b",".join(cells[keys : keys + len(table.sql.columns)])

@@ -47,6 +47,7 @@ class SqliteFile:
     """The tables of a file. Raises SinkError."""
 
     is_remote = False
+    server = None
 
     def __init__(self, path: str, zone: tzinfo = UTC) -> None:
         """`zone`: that of the TIMESTAMP values in it, which is the changefeed's."""

@@ -8,6 +8,8 @@ from datetime import UTC
 from tidemill.diff.model import DiffTable
 from tidemill.diff.rows import RowDifference, What
 from tidemill.protocols.sql.literals import NO_ELEMENT, literals, name
+from tidemill.sinks.mysql.dialect import rewritten
+from tidemill.sinks.mysql.session import Server
 from tidemill.tidb.schema.show import create_table
 
 BEGIN = (
@@ -17,10 +19,11 @@ BEGIN = (
 """The session in which the statements are to be run."""
 
 
-def creating(table: DiffTable) -> Iterator[str]:
-    """Yield what creates a table that is not there, in TiDB's words."""
+def creating(table: DiffTable, server: Server | None) -> Iterator[str]:
+    """Yield what creates a table that is not there, as the server takes it; None: in TiDB's words. Raises SinkError."""
     yield f"CREATE DATABASE IF NOT EXISTS {name(table.schema)};"
-    yield create_table(table.schema, table.origin or table.info, UTC) + ";"
+    text = create_table(table.schema, table.origin or table.info, UTC)
+    yield (text if server is None else rewritten(text, server)[0]) + ";"
 
 
 def statements(tables: Sequence[DiffTable], differences: Iterable[RowDifference]) -> Iterator[bytes]:

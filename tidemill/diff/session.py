@@ -19,6 +19,7 @@ from tidemill.diff.model import DiffTable, Ranges
 from tidemill.diff.rows import RowDifference, What
 from tidemill.diff.upstream import KvPart, UpstreamTables, Wish
 from tidemill.errors import MalformedKey
+from tidemill.sinks.mysql.session import Server
 from tidemill.tidb.keys import parse_record_key
 
 SMALL_ROWS = 200_000
@@ -55,6 +56,7 @@ class Report:
     compared: tuple[DiffTable, ...]
     left_out: tuple[str, ...] = ()  # tables that are not compared, for want of a key
     moved: tuple[str, ...] = ()  # and because their rows are in other partitions than the log says
+    server: Server | None = None  # what is downstream; None: no database server
     differences: list[RowDifference] = field(default_factory=list)
 
     @property
@@ -94,9 +96,11 @@ class Comparison:
                 for table in alike:
                     self._tables[table.number] = downstream.divided(table, rows[table.number], self._options.chunk)
                     tick(1)
-            remote = downstream.is_remote
+            remote, server = downstream.is_remote, downstream.server
         only_there = self._only_there(known)
-        report = Report(self._upstream.ts, [*reports, *only_there], tuple(self._tables), self._upstream.left_out, self._upstream.moved)
+        report = Report(
+            self._upstream.ts, [*reports, *only_there], tuple(self._tables), self._upstream.left_out, self._upstream.moved, server
+        )
         if not self._options.structure_only:
             with ExitStack() as stack:
                 use_spark = remote and (self._options.master is not None or sum(rows.values()) >= SMALL_ROWS)

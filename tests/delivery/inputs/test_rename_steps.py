@@ -14,14 +14,12 @@ import pytest
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.consumer.fed_tables import apply
 from tests.support.consumer.upstreams import truth
-from tests.support.delivery.messages import sent_into
+from tests.support.delivery.messages import decoded_from, sent_into
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.demo.compare import compare
-from tidemill.protocols.open import decode
-from tidemill.protocols.open.events import DdlMessage, RowEvent
 
 TABLES = ("a", "b", "c")
 AS_WRITTEN = {
@@ -82,12 +80,8 @@ def test_what_cannot_be_run_one_by_one_is_sent_once_a_table(tmp_path: Path, pair
 def test_a_consumer_ends_with_the_tables_of_the_upstream(tmp_path: Path, pairs: str) -> None:
     sql, log = log_of(tmp_path, pairs)
     send(log, tmp_path / "out")
-    decoded: list[RowEvent | DdlMessage] = []
-    for line in (tmp_path / "out").read_text().splitlines():
-        key, value = (base64.b64decode(json.loads(line)[part]) for part in ("key", "value"))
-        decoded += [event for event in decode(key, value) if isinstance(event, RowEvent | DdlMessage)]
     tables = SqliteTables(MEMORY)
-    apply(tables, decoded)
+    apply(tables, decoded_from(tmp_path / "out"))
     assert [*compare(tables, truth(sql.tables_at(sql.run())))] == []  # type: ignore[arg-type]
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 from tests.support.capture.captures import stored_changes, told_changes
 from tests.support.changelog.logs import DELETE, PUT, Change, build_log
 from tidemill.playground.server import Playground
+from tidemill.playground.sql.binlogs import Writer
 from tidemill.playground.store.mvcc import Mvcc
 from tidemill.playground.workload.mixed import Options
 from tidemill.tidb import keys
@@ -59,6 +60,14 @@ class SqlLog:
         """The store."""
         return self._playground.cluster.mvcc
 
+    def write_binlogs(self, writer: Writer) -> None:
+        """Let what is run from now on be told by binlogs too."""
+        self._playground.database.write_binlogs(writer)
+
+    def meta_at(self, ts: int) -> list[tuple[bytes, bytes]]:
+        """The meta key-values."""
+        return [(key, value) for key, value in self.mvcc.scan(b"m", b"n", ts) if isinstance(value, bytes)]
+
     def tables_at(self, ts: int) -> dict[tuple[str, str], Any]:
         """What the tables hold."""
         return self._playground.tables_at(ts)
@@ -69,7 +78,7 @@ class SqlLog:
         """Write the log of everything run until now. `alter` may change each row's change. `told`: without what DDLs did to rows."""
         cluster, start = self._playground.cluster, self.start_ts
         end = cluster.oracle.next()
-        snapshot = {key: value for key, value in cluster.mvcc.scan(b"m", b"n", start) if isinstance(value, bytes)}
+        snapshot = dict(self.meta_at(start))
         rows = [
             alter(Change(c.table_id, PUT if c.value is not None else DELETE, c.start_ts, c.commit_ts, c.key, c.value, c.old_value))
             for c in (told_changes if told else stored_changes)(cluster, start, end)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidemill.protocols.common.messages import Messages
+from tidemill.protocols.open import decode
+from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.records import MESSAGE
 from tidemill.sinks.base import BatchContext
 
@@ -45,6 +47,15 @@ class Sent(NamedTuple):
 def sent_into(file: Path) -> list[Sent]:
     """The events that a `messages://` sink has written."""
     return [sent for line in file.read_text().splitlines() for sent in _events(json.loads(line))]
+
+
+def decoded_from(file: Path) -> list[RowEvent | DdlMessage]:
+    """The rows and DDLs that a `messages://` sink has written in Open Protocol, as a consumer reads them."""
+    found: list[RowEvent | DdlMessage] = []
+    for line in file.read_text().splitlines():
+        key, value = (base64.b64decode(json.loads(line)[part]) for part in ("key", "value"))
+        found += [event for event in decode(key, value) if isinstance(event, RowEvent | DdlMessage)]
+    return found
 
 
 def _events(message: dict[str, Any]) -> Iterator[Sent]:

@@ -184,7 +184,7 @@ def write_fix(path: Path, report: Any) -> None:
             file.write(line.encode() + b"\n")
         for number, one in enumerate(report.tables):
             if one.is_absent:
-                file.writelines(text.encode() + b"\n" for text in creating(report.compared[number]))
+                file.writelines(text.encode() + b"\n" for text in creating(report.compared[number], report.server))
             elif one.problem:
                 file.write(f"-- {one.name} {one.problem}: to be repaired by hand\n".encode())
         for statement in statements(report.compared, report.differences):

@@ -36,29 +36,40 @@ class MariaDbServer:
 
     def __init__(self, *options: str, memory: str = "64M") -> None:
         """Raises MariaDbError."""
-        program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
-        if program is None:
-            raise MariaDbError("MariaDB is not installed", hint="apt-get install mariadb-server-core mariadb-client-core")
-        self._program = program
+        self._program = self._found()
         self.folder = Path(tempfile.mkdtemp(prefix="tidemill-mariadb-"))
         (self.port,) = free_ports(1)
         self.data = self.folder / "data"
         # A server that starts removes every temporary table of its `tmpdir`, those of other servers too: each has its own.
-        temporary = self.folder / "tmp"
-        temporary.mkdir()
-        self._options = (f"--tmpdir={temporary}", f"--innodb-buffer-pool-size={memory}", *options)
+        self.temporary = self.folder / "tmp"
+        self.temporary.mkdir()
+        self._memory, self._options = memory, options
         self._process: subprocess.Popen[bytes] | None = None
-        made = [
-            "mariadb-install-db",
-            "--no-defaults",
-            f"--datadir={self.data}",
-            f"--tmpdir={temporary}",
-            "--auth-root-authentication-method=normal",
-            "--skip-test-db",
-        ]
-        found = subprocess.run(made, check=False, capture_output=True, text=True)
-        if found.returncode:
-            raise MariaDbError(f"mariadb-install-db ends with {found.returncode}: {(found.stderr or found.stdout)[-500:]}")
+        self._install()
+
+    def _found(self) -> str:
+        """Return the program. Raises MariaDbError."""
+        program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
+        if program is None:
+            raise MariaDbError("MariaDB is not installed", hint="apt-get install mariadb-server-core mariadb-client-core")
+        return program
+
+    def _install(self) -> None:
+        """Make the data of a new server. Raises MariaDbError."""
+        directories = (f"--datadir={self.data}", f"--tmpdir={self.temporary}")
+        self._run("mariadb-install-db", "--no-defaults", *directories, "--auth-root-authentication-method=normal", "--skip-test-db")
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise MariaDbError(f"{command[0]} ends with {done.returncode}: {(done.stderr or done.stdout)[-500:]}")
+
+    def _command(self) -> list[str]:
+        """Return what starts the server."""
+        common = (f"--datadir={self.data}", f"--port={self.port}", f"--socket={self.folder}/sock", f"--pid-file={self.folder}/pid")
+        address = ("--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve")
+        memory = (f"--tmpdir={self.temporary}", f"--innodb-buffer-pool-size={self._memory}")
+        return [self._program, "--no-defaults", *common, *address, *_SMALL, *memory, *self._options]
 
     @property
     def uri(self) -> str:
@@ -73,11 +84,8 @@ class MariaDbServer:
 
     def start(self) -> None:
         """Start it and wait until it takes connections. Raises MariaDbError with the end of its log."""
-        common = (f"--datadir={self.data}", f"--port={self.port}", f"--socket={self.folder}/sock", f"--pid-file={self.folder}/pid")
-        address = ("--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve")
         with open(self.folder / "server.log", "ab") as log:
-            command = [self._program, "--no-defaults", *common, *address, *_SMALL, *self._options]
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            self._process = subprocess.Popen(self._command(), stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         deadline = time.monotonic() + _START_S
         while True:
             try:
@@ -87,7 +95,7 @@ class MariaDbServer:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     break
                 threading.Event().wait(0.1)
-        raise MariaDbError(f"MariaDB does not start: {(self.folder / 'server.log').read_text()[-1000:]}")
+        raise MariaDbError(f"{Path(self._program).name} does not start: {(self.folder / 'server.log').read_text()[-1000:]}")
 
     def connect(self, **given: Any) -> Any:
         """A connection for the caller."""

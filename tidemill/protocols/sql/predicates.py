@@ -8,7 +8,7 @@ under most collations `'a' = 'A'`, under nearly all `'a' = 'a '`. So texts are c
 | column | compared as | why |
 |---|---|---|
 | FLOAT | the DOUBLE that it is, with all of its digits | `f = 3.3` is false for the FLOAT 3.3 |
-| SET of more than 53 elements | `CAST(s AS UNSIGNED)` | MariaDB takes its number as signed, MySQL and TiDB as a DOUBLE |
+| SET of more than 53 elements, or of unknown ones | `CAST(s AS UNSIGNED)` | MariaDB takes its number as signed, others as a DOUBLE |
 | JSON, without a key | the document, in MariaDB its text | MySQL and TiDB take a string that is compared with JSON as a JSON string |
 | text, without a key | by the collation, and as bytes of UTF-8 | rows that differ only in case or trailing blanks are different rows |
 | all others | the literal | |
@@ -57,7 +57,7 @@ class Condition:
 def compared_as(column: ColumnInfo) -> Compared:
     """Return how a column is compared."""
     match column.tp:
-        case MySQLType.SET if len(column.elems) > EXACT_BITS:
+        case MySQLType.SET if not 0 < len(column.elems) <= EXACT_BITS:
             return Compared.AS_UNSIGNED
         case MySQLType.JSON:
             return Compared.AS_DOCUMENT

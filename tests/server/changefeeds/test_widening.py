@@ -107,6 +107,25 @@ def test_the_capture_reads_what_the_log_has_passed(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+@pytest.mark.parametrize("answered", [{"ts": START}, {"error": "a store is down"}])
+def test_a_changefeed_that_wants_more_when_it_goes_on(
+    tmp_path: Path, answered: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(there: WithLog) -> None:
+        there.backfills = answered
+        manager = there.world.manager
+        await manager.pause("first")
+        there.world.says("ended", how="stopped", checkpoint_ts=START + 5)
+        await manager.update("first", s.ChangefeedUpdate(replica_config={"filter": {"rules": ["a.*", "b.*"]}}))
+        await manager.resume("first")
+        assert (there.rules, there.begins, there.asked) == (["a.*", "b.*"], 1, [START + 5])
+        assert ("without all its tables: a store is down" in caplog.text) is ("error" in answered)
+        there.world.processes.lost("killed", True)
+        await manager.pause("first")
+
+    run(tmp_path, work)
+
+
 def test_one_that_cannot_be_read_is_refused_and_begins_when_it_is_created_later(tmp_path: Path) -> None:
     async def work(there: WithLog) -> None:
         there.backfills = {"error": "a store is down"}

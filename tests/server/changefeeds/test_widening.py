@@ -18,6 +18,7 @@ from tidemill.capture.rules import settle
 from tidemill.changelog.log_format import CaptureRules, LogIdentity
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
+from tidemill.errors import ClusterMismatch
 from tidemill.server import service as s
 from tidemill.server.changefeeds import hosting
 from tidemill.server.errors import InvalidSinkUri, StartTsBeforeLog
@@ -173,6 +174,27 @@ def test_a_ts_whose_history_is_collected_names_the_safe_point(tmp_path: Path) ->
             with pytest.raises(StartTsBeforeLog, match=f"GC safe point {safe_point} "):
                 await there.create("second", rule, safe_point - 1)
         with pytest.raises(StartTsBeforeLog, match=f"GC safe point {safe_point} "):
+            await there.world.manager.table_lists({}, 1)
+
+    run(tmp_path, work)
+
+
+def test_a_ts_before_the_cluster_is_refused_as_one_that_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that has never collected anything has no safe point."""
+
+    async def work(there: WithLog) -> None:
+        async def schemas(ts: int) -> OneTable:
+            if ts < START:
+                raise ClusterMismatch("cluster 7 has no schemas outside of keyspaces")
+            return OneTable()
+
+        async def none() -> int:
+            return 0
+
+        upstream = there.world.manager._upstream
+        monkeypatch.setattr(upstream, "schemas", schemas)
+        monkeypatch.setattr(upstream.pd, "gc_safe_point", none)  # type: ignore[attr-defined]
+        with pytest.raises(StartTsBeforeLog, match="the cluster had no tables"):
             await there.world.manager.table_lists({}, 1)
 
     run(tmp_path, work)

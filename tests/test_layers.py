@@ -343,7 +343,7 @@ def test_the_page_draws_these_layers() -> None:
             assert f"`{room}`" in page, f"docs/how-it-works.md does not name `{room}`"
 
 
-WHOLE = {"chaos", "golden", "integration", "realpd", "simulate", "soak", "support"}
+WHOLE = {"chaos", "golden", "integration", "realcdc", "realpd", "simulate", "soak", "support"}
 """Folders of tests that test no single room: whole programs, material and helpers."""
 OUTSIDE = {"bench", "deploy", "docs", "examples"}
 """Those whose subject stands beside the package."""

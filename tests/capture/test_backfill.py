@@ -11,7 +11,7 @@ import pytest
 from tests.support.capture.captures import PATIENCE, caught_up, config, log_changes, running, stored_changes, until
 from tidemill.capture.capture import Capture
 from tidemill.capture.initial_load import answered, ask_backfill
-from tidemill.changelog.late_rows import LateRows
+from tidemill.changelog.files.late_rows import LateRows
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify

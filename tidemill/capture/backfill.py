@@ -26,8 +26,8 @@ from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.gc import GcGuard
 from tidemill.capture.worker import Pulling
 from tidemill.changelog import imports
+from tidemill.changelog.files.late_rows import LateRows
 from tidemill.changelog.history import load_history
-from tidemill.changelog.late_rows import LateRows
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage

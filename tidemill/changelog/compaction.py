@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
+from tidemill.changelog.files.late_rows import LateRows, distinct, groups, sorted_rows
 from tidemill.changelog.files.segment import Inspector, read_batch, regrouped, write_file
 from tidemill.changelog.log_format import Interval, SegmentName
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import Storage
-from tidemill.errors import LogCorrupt, redact
+from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.events import RAW_CHANGE
 
 FAN_IN = 32
@@ -26,6 +28,9 @@ FAN_IN = 32
 
 TARGET_BYTES = 256 << 20
 """A segment of this size is large enough, however few rows it has."""
+
+MOST_BYTES = 1 << 30
+"""Late rows are not inserted into neighbours of more bytes: the rows are sorted in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,27 @@ class Compactor:
             used += sum(w.size for w in group)
         return joined, used
 
-    def joinable(self, reader: LogReader, folder: str) -> list[Interval]:
+    def insert(self, reader: LogReader, folder: str, late: LateRows) -> bool:
+        """Insert the late rows that belong into segments. Return False if there is a single segment, which cannot be replaced until another
+        follows. Raises LogError if one is too large."""
+        times = late.times()
+        chain = self._joinable(reader, folder)
+        ends = [(np.uint64(i.from_ts), np.uint64(i.to_ts)) for i in chain]  # as times are: else numpy compares through float64
+        wanted = [bool(np.searchsorted(times, high, "right") > np.searchsorted(times, low, "right")) for low, high in ends]
+        if not any(wanted):
+            return True
+        if len(chain) < 2:
+            return False
+        for begin, end in groups(chain, wanted):
+            group = chain[begin:end]
+            size = sum(reader.partition_bytes(interval) for interval in group)
+            if size > MOST_BYTES:
+                raise LogError(f"{redact(group[0].parts[0])} and its neighbours have {size} bytes: too much to insert rows into them")
+            rows = distinct([*sorted_rows(reader, group), *late.between(group[0].from_ts, group[-1].to_ts)])
+            self._replace(folder, group, regrouped(rows))
+        return True
+
+    def _joinable(self, reader: LogReader, folder: str) -> list[Interval]:
         """Do the announced join if it was not done yet, and return the intervals that may be joined now, which are neighbours."""
         announced, chain = self._announced(reader, folder)
         for group in announced:
@@ -145,9 +170,9 @@ class Compactor:
     def _join(self, reader: LogReader, folder: str, group: list[Weighed]) -> str:
         paths = [path for w in group for path in w.interval.parts]
         expected = sum(w.rows for w in group)
-        return self.replace(folder, [w.interval for w in group], regrouped(_batches(reader, paths)), expected)
+        return self._replace(folder, [w.interval for w in group], regrouped(_batches(reader, paths)), expected)
 
-    def replace(self, folder: str, group: Sequence[Interval], batches: Iterable[pa.RecordBatch], expected: int | None = None) -> str:
+    def _replace(self, folder: str, group: Sequence[Interval], batches: Iterable[pa.RecordBatch], expected: int | None = None) -> str:
         """Publish a segment that counts instead of the neighbours in `group`, of which there are two at least. `expected`: its number of
         rows, if that is known. Return its path."""
         from_ts, to_ts = group[0].from_ts, group[-1].to_ts

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from tidemill.changelog import log_format
 from tidemill.changelog.compaction import Compactor
+from tidemill.changelog.files.late_rows import LateRows
 from tidemill.changelog.files.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.files.smallfiles import HeadFile, IdentityFile
-from tidemill.changelog.late_rows import LateRows, insert_into_segments
 from tidemill.changelog.log_format import Affinity, Chain, LogIdentity, SegmentName, Source, UpstreamVersion
 from tidemill.changelog.options import DEFAULTS, LogOptions
 from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of, take_or_pass
@@ -127,8 +127,10 @@ class PartitionWriter:
             return self._publish(to_ts, parts, trusted)
 
     def publish_below_head(self, rows: Callable[[int, int], Iterable[pa.RecordBatch]]) -> bool:
-        """Publish a segment from the end of the last one up to the head, which readers may have passed: see `late_rows`. `rows(from_ts,
-        to_ts)`: those of that interval. Return whether the folder has no such gap now: what a previous writer announced comes first."""
+        """Publish a segment from the end of the last one up to the head, which readers may have passed: see `files.late_rows`.
+
+        `rows(from_ts, to_ts)`: those of that interval. Return whether the folder has no such gap now: what a previous writer announced
+        comes first."""
         self._log.check_room()
         with self._turn:
             self._keep_pledge(self._head)
@@ -473,7 +475,7 @@ class LogWriter:
             self.set_identity(self._identity.with_late_rows(late.from_ts, late.to_ts))
             reader, folder = LogReader(self.storage), log_format.rows_folder(late.partition)
             is_closed = self.partition(late.partition).publish_below_head(late.between)
-            return insert_into_segments(self._compactor, reader, folder, late) and is_closed
+            return self._compactor.insert(reader, folder, late) and is_closed
 
     def check_insert(self, from_ts: int) -> None:
         """Raise LogError if rows from a ts on cannot be inserted."""

@@ -18,6 +18,7 @@ from tidemill.capture.rules import settle
 from tidemill.changelog.log_format import CaptureRules, LogIdentity
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
+from tidemill.errors import ClusterMismatch
 from tidemill.server import service as s
 from tidemill.server.changefeeds import hosting
 from tidemill.server.errors import InvalidSinkUri, StartTsBeforeLog
@@ -107,6 +108,25 @@ def test_the_capture_reads_what_the_log_has_passed(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+@pytest.mark.parametrize("answered", [{"ts": START}, {"error": "a store is down"}])
+def test_a_changefeed_that_wants_more_when_it_goes_on(
+    tmp_path: Path, answered: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(there: WithLog) -> None:
+        there.backfills = answered
+        manager = there.world.manager
+        await manager.pause("first")
+        there.world.says("ended", how="stopped", checkpoint_ts=START + 5)
+        await manager.update("first", s.ChangefeedUpdate(replica_config={"filter": {"rules": ["a.*", "b.*"]}}))
+        await manager.resume("first")
+        assert (there.rules, there.begins, there.asked) == (["a.*", "b.*"], 1, [START + 5])
+        assert ("without all its tables: a store is down" in caplog.text) is ("error" in answered)
+        there.world.processes.lost("killed", True)
+        await manager.pause("first")
+
+    run(tmp_path, work)
+
+
 def test_one_that_cannot_be_read_is_refused_and_begins_when_it_is_created_later(tmp_path: Path) -> None:
     async def work(there: WithLog) -> None:
         there.backfills = {"error": "a store is down"}
@@ -154,6 +174,27 @@ def test_a_ts_whose_history_is_collected_names_the_safe_point(tmp_path: Path) ->
             with pytest.raises(StartTsBeforeLog, match=f"GC safe point {safe_point} "):
                 await there.create("second", rule, safe_point - 1)
         with pytest.raises(StartTsBeforeLog, match=f"GC safe point {safe_point} "):
+            await there.world.manager.table_lists({}, 1)
+
+    run(tmp_path, work)
+
+
+def test_a_ts_before_the_cluster_is_refused_as_one_that_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that has never collected anything has no safe point."""
+
+    async def work(there: WithLog) -> None:
+        async def schemas(ts: int) -> OneTable:
+            if ts < START:
+                raise ClusterMismatch("cluster 7 has no schemas outside of keyspaces")
+            return OneTable()
+
+        async def none() -> int:
+            return 0
+
+        upstream = there.world.manager._upstream
+        monkeypatch.setattr(upstream, "schemas", schemas)
+        monkeypatch.setattr(upstream.pd, "gc_safe_point", none)  # type: ignore[attr-defined]
+        with pytest.raises(StartTsBeforeLog, match="the cluster had no tables"):
             await there.world.manager.table_lists({}, 1)
 
     run(tmp_path, work)

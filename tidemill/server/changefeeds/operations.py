@@ -264,6 +264,7 @@ class Operations(Questions):
             await self._overwrite(feed, ts)
         elif feed.life.state in (State.STOPPED, State.FAILED):
             await self._claim_again(feed)
+            await self._read_wider(feed)
         self._check_there(feed)
         if feed.life.state is State.FINISHED and feed.settings.target_ts and feed.checkpoint_ts >= feed.settings.target_ts:
             raise e.UpdateRefused(f"changefeed {feed.id} has reached its target", hint="Update target-ts first.")
@@ -271,6 +272,18 @@ class Operations(Questions):
         self._save_state(feed)
         await self._written(feed)
         return self._info(feed)
+
+    async def _read_wider(self, feed: Feed) -> None:
+        """If an update has given it further tables, let the capture read what they changed since its checkpoint. Where that cannot be, the
+        changefeed itself says what the log lacks."""
+        if not self._captures or self._options.own_rules:
+            return
+        tables = await self._newest_tables(await self._upstream.now())
+        if not await asyncio.to_thread(self._lacking, feed.checkpoint_ts, feed.config, tables):
+            return
+        await self._captured()
+        if why := await self._backfilled(feed.checkpoint_ts):
+            log.warning("changefeed %s goes on at %s without all its tables: %s", feed.id, tso.describe(feed.checkpoint_ts), why)
 
     async def _overwrite(self, feed: Feed, ts: int) -> None:
         now = await self._upstream.now()

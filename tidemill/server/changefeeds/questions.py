@@ -11,7 +11,7 @@ from typing import Any
 from tidemill import tso
 from tidemill.changefeed.states import State
 from tidemill.config.file import ChangefeedConfig, check_config
-from tidemill.errors import ConfigError, LogError
+from tidemill.errors import ClusterMismatch, ConfigError, LogError
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.changefeeds.hosting import Hosting
@@ -147,7 +147,17 @@ class Questions(Hosting):
         if ts is not None:
             await self._check_history(ts)
         at = ts or await self._upstream.now()
-        return [*(await self._upstream.schemas(at)).snapshot(at).tables.values()]
+        try:
+            schemas = await self._upstream.schemas(at)
+        except ClusterMismatch:
+            if ts is None:
+                raise
+            await self._upstream.schemas(await self._upstream.now())  # raises it too, if the cluster has none at all
+            raise e.StartTsBeforeLog(
+                f"at {tso.describe(ts)} the cluster had no tables: it did not exist, or TiDB has collected that",
+                hint="Start at a later ts.",
+            ) from None
+        return [*schemas.snapshot(at).tables.values()]
 
 
 def checked_name(changefeed_id: str, namespace: str) -> str:

@@ -16,15 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.changelog.compaction import Compactor
-from tidemill.changelog.files.segment import read_batch, regrouped
+from tidemill.changelog.files.segment import read_batch
 from tidemill.changelog.log_format import Interval
 from tidemill.changelog.reader import LogReader
-from tidemill.errors import LogError, redact
 from tidemill.events import RAW_CHANGE
-
-MOST_BYTES = 1 << 30
-"""Neighbours of more bytes are not rewritten: their rows are sorted in memory."""
 
 _ORDER = ("commit_ts", "start_ts", "table_id", "key")
 
@@ -67,29 +62,6 @@ def groups(chain: Sequence[Interval], wanted: Sequence[bool]) -> list[tuple[int,
         else:
             found[-1] = begin, at + 1
     return found
-
-
-def insert_into_segments(compactor: Compactor, reader: LogReader, folder: str, late: LateRows) -> bool:
-    """Insert all that belong into segments. Return False if there is a single segment, which cannot be replaced until another follows.
-
-    Raises LogError if a segment is too large."""
-    times = late.times()
-    reader.refresh()
-    chain = compactor.joinable(reader, folder)
-    ends = [(np.uint64(i.from_ts), np.uint64(i.to_ts)) for i in chain]  # as times are: else numpy compares through float64
-    wanted = [bool(np.searchsorted(times, high, "right") > np.searchsorted(times, low, "right")) for low, high in ends]
-    if not any(wanted):
-        return True
-    if len(chain) < 2:
-        return False
-    for begin, end in groups(chain, wanted):
-        group = chain[begin:end]
-        size = sum(reader.partition_bytes(interval) for interval in group)
-        if size > MOST_BYTES:
-            raise LogError(f"{redact(group[0].parts[0])} and its neighbours have {size} bytes: that is too much to insert rows into them")
-        rows = distinct([*sorted_rows(reader, group), *late.between(group[0].from_ts, group[-1].to_ts)])
-        compactor.replace(folder, group, regrouped(rows))
-    return True
 
 
 def sorted_rows(reader: LogReader, intervals: Iterable[Interval]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.changelog.conftest import IDENTITY, META
 from tests.support.changelog.logs import START, Change, batch_of, put
 from tests.support.changelog.small_segments import read
-from tidemill.changelog.late_rows import LateRows, groups
+from tidemill.changelog.files.late_rows import LateRows, groups
 from tidemill.changelog.log_format import Interval, rows_folder
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
@@ -126,7 +126,7 @@ def test_every_wanted_segment_is_joined_with_a_neighbour(wanted: list[bool]) -> 
 
 
 def test_a_neighbour_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.changelog.late_rows.MOST_BYTES", 100)
+    monkeypatch.setattr("tidemill.changelog.compaction.MOST_BYTES", 100)
     log = log_in(LocalStorage(tmp_path / "log", sync=False), [], [START + 10, START + 20], START + 20)
     with pytest.raises(LogError, match="too much to insert"):
         log.insert(late_in(tmp_path / "late", [put(LATE, 1, START + 5)], START, START + 20))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
-from tests.support.simulate.gated_storage import GatedStorage
 from tests.support.simulate.drivers import History
+from tests.support.simulate.gated_storage import GatedStorage
 from tests.support.simulate.histories import BEFORE, STEPS
 from tests.support.simulate.trials import Trials, seeds
 from tidemill.config.uri import SinkUri

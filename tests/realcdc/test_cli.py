@@ -48,8 +48,8 @@ def test_the_life_of_changefeeds(tmp_path: Path) -> None:
         config.write_text("[filter]\nrules = ['a.*', '!a.x']\n")
         said = cli.ok("changefeed", "update", *feed, "--config", str(config), "--no-confirm")
         assert "Update changefeed config successfully" in said
-        differences = [line for line in said.splitlines() if "Path:" in line or "From:" in line]
-        assert all("Filter" in line for line in differences), said
+        differences = [line for line in said.splitlines() if "Path:" in line]
+        assert all("filter" in line.lower() for line in differences), said
         cli.ok("changefeed", "resume", *feed, "--no-confirm")
         assert isinstance(cli.json("processor", "list"), list)
         cli.ok("changefeed", "pause", *feed)

@@ -43,7 +43,7 @@ class MessageReader:
         return found
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self._resolved, self._before = 0, {}
 
     def check(self) -> None:

@@ -80,7 +80,7 @@ class FileReader:
         return published(files_of(self._folder))
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self._checkpoint, self._before = 0, {}
 
     def check(self) -> None:

@@ -105,6 +105,7 @@ def test_what_others_cannot_take_is_rewritten(sql: str, mariadb: str | None, mys
 
 
 @pytest.mark.slow
+@pytest.mark.mariadb("its words")
 def test_mariadb_runs_what_is_rewritten(mariadb: MariaDb) -> None:
     for sql, *_ in CASES:
         mariadb.clear()

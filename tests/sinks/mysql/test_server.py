@@ -54,6 +54,7 @@ def general_log(db: MariaDb) -> Iterator[None]:
     db.run("SET GLOBAL general_log = OFF")
 
 
+@pytest.mark.mariadb("its general log is a table")
 def test_rows_are_inserted_updated_and_deleted(db: MariaDb, sinks: Any, general_log: None) -> None:
     sink = sinks()
     sink.batch(1, *(change(KIND_INSERT, n, n, LATER + 1) for n in range(5)), change(KIND_DELETE, 3, 3, LATER + 2))
@@ -64,6 +65,7 @@ def test_rows_are_inserted_updated_and_deleted(db: MariaDb, sinks: Any, general_
     assert "ON DUPLICATE KEY UPDATE" in found[1]
 
 
+@pytest.mark.mariadb("its general log is a table")
 def test_what_may_have_been_written_before_is_replaced(db: MariaDb, sinks: Any, general_log: None) -> None:
     """Rows below the start of the sink, and those of an interval that is begun again."""
     sink = sinks()
@@ -77,6 +79,7 @@ def test_what_may_have_been_written_before_is_replaced(db: MariaDb, sinks: Any, 
     assert [text.split()[0] for text in logged(db)] == ["REPLACE", "INSERT", "REPLACE"]
 
 
+@pytest.mark.mariadb("its general log is a table")
 def test_the_upstreams_clock_says_what_may_have_been_written_before(db: MariaDb, sinks: Any, general_log: None) -> None:
     """As in TiCDC: rows up to PD's time at the start are replaced, later ones inserted, whatever this machine's clock says."""
     rows = [change(KIND_INSERT, n, n, ts) for n, ts in enumerate((90, 100, 101, 150))]
@@ -84,6 +87,7 @@ def test_the_upstreams_clock_says_what_may_have_been_written_before(db: MariaDb,
     assert [text.split()[0] for text in logged(db)] == ["REPLACE", "REPLACE", "INSERT", "INSERT"]
 
 
+@pytest.mark.mariadb("its general log is a table")
 def test_safe_mode_always_replaces(db: MariaDb, sinks: Any, general_log: None) -> None:
     sinks("safe-mode=true").batch(1, change(KIND_INSERT, 1, 1, LATER + 1))
     assert [text.split()[0] for text in logged(db)] == ["REPLACE"]
@@ -210,6 +214,7 @@ def test_a_connection_that_is_lost_is_opened_again(db: MariaDb, sinks: Any) -> N
     assert rows(db) == [(1, 1), (2, 2)]
 
 
+@pytest.mark.mariadb("who waits for whom stands in InnoDB's tables")
 def test_a_deadlock_is_tried_again(db: MariaDb, sinks: Any) -> None:
     """Another session holds a row that the task wants, and wants one that the task holds."""
     db.run("INSERT INTO s.t VALUES (1, 1), (2, 2)")
@@ -254,6 +259,7 @@ def test_a_server_that_is_away_is_waited_for(sinks: Any) -> None:
         MysqlDriverSink(uri, fresh=False).begin_batch(BatchContext("feed", 1, 1, 1, 2))
 
 
+@pytest.mark.mariadb("CREATE OR REPLACE USER")
 def test_a_wrong_password_is_said(db: MariaDb) -> None:
     db.run("CREATE OR REPLACE USER u IDENTIFIED BY 'secret'", "GRANT ALL ON *.* TO u")
     for password, fine in (("secret", True), ("c2VjcmV0", True), ("wrong", False)):  # the second is its base64

@@ -39,8 +39,8 @@ CREATE = (
 )
 STARTED = 1000
 """The upstream's time at which a changefeed starts, unless a test gives another."""
-LATER = 900_000_000_000_000_000
-"""A ts long after that: rows above it were never written before."""
+LATER = 550_000_000_000_000_000
+"""A ts long after that, in 2036: rows above it were never written before. A TiDB's `timestamp` ends in 2038."""
 
 
 def fence(taken: list[bool]) -> FenceCheck:

@@ -28,8 +28,8 @@ class MariaDb(MariaDbServer):
 
     def clear(self) -> None:
         """Drop all databases but the server's own."""
-        own = ("mysql", "information_schema", "performance_schema", "sys")
-        self.run(*[f"DROP DATABASE `{name}`" for (name,) in self.rows("SHOW DATABASES") if name not in own])
+        own = ("mysql", "information_schema", "performance_schema", "metrics_schema", "sys")
+        self.run(*[f"DROP DATABASE `{name}`" for (name,) in self.rows("SHOW DATABASES") if name.lower() not in own])
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,7 @@ from tidemill.demo.delivered import from_jsonl
 from tidemill.playground.server import Playground
 from tidemill.playground.store.dump import write_dump
 from tidemill.tidb import keys
+from tidemill.tidb.ddltext.synthesized import rename_table
 from tidemill.tidb.keys import from_encoded, physical_table_id, record_key
 from tidemill.tidb.rows import RowReader
 from tidemill.tidb.schema.tracking.history import SchemaHistory
@@ -307,7 +308,7 @@ PROTOCOLS: dict[str, Callable[[bytes, bytes], Iterable[Told | str]]] = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p.partition("&")[0])
 def test_each_row_is_delivered_once_under_its_name(world: World, tmp_path: Path, protocol: str) -> None:
-    """With the DDLs between: rows up to a DDL's ts before it, the others behind it."""
+    """With the DDLs between: rows up to a DDL's ts before it, the others behind it. A RENAME of several tables comes pair by pair."""
     changefeed = parse_config("force-replicate = true\n")
     uri = f"messages://{tmp_path / 'out.jsonl'}?partition-num=1&protocol={protocol}"
     replay(str(world.log), Settings("test", changefeed.sink_uri(uri), changefeed, UTC))
@@ -316,12 +317,16 @@ def test_each_row_is_delivered_once_under_its_name(world: World, tmp_path: Path,
     written = Counter(tuple(w) for w in world.writes)
     assert sorted((written - rows).elements()) == [], "lost"
     assert sorted((rows - written).elements()) == [], "delivered twice, or as something else"
-    ddls = world.history.ddl_events(world.history.start_ts, world.history.resolved_ts)
-    assert [e for e in events if isinstance(e, str)] == [ddl.query for ddl in ddls]
+    ddls = sorted(
+        (ddl.ts, place, query)
+        for ddl in world.history.ddl_events(world.history.start_ts, world.history.resolved_ts)
+        for place, query in [(step.place, rename_table(step.old, step.new)) for step in ddl.steps] or [(ddl.seq, ddl.query)]
+    )
+    assert [e for e in events if isinstance(e, str)] == [query for _, _, query in ddls]
     places, behind = iter(ddls), 0
     for event in events:
         if isinstance(event, str):
-            behind = next(places).ts
+            behind, _, _ = next(places)
         else:
             assert event[0] > behind, f"{event} comes behind a DDL that stands at {behind}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import tracemalloc
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,14 +17,16 @@ from tidemill.budget import FILTER, MESSAGE, REQUEST, Budget, Limits, OverBudget
 from tidemill.canal.conversation.filters import FilterError, NameFilter
 from tidemill.config.file import check_config
 from tidemill.config.toml_text import parse_toml
-from tidemill.config.uri import parse_sink_uri
+from tidemill.config.uri import SinkUri, parse_sink_uri
 from tidemill.errors import ConfigError, MalformedMessage, TidemillError
 from tidemill.protocols import canal_json, debezium, simple
 from tidemill.protocols.common.claim_check import unpack
 from tidemill.protocols.open.decode import decode as decode_open
 from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.table_filter import TableFilter
-from tidemill.server.changefeeds.operations import Operations
+from tidemill.server.changefeeds.operations import checked
+from tidemill.server.options import ServerOptions
+from tidemill.server.settings import FeedSettings
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -198,9 +201,15 @@ def test_conditions_on_rows_of_a_request_have_a_bound() -> None:
         check_config({"filter": {"event-filters": [small]}})
 
 
-def test_a_sink_uri_by_the_api_is_held_against_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_uri_by_the_api_is_held_against_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the server parses it, and not only its TOML."""
     limits: list[Limits] = []
-    monkeypatch.setattr(Operations, "_checked_within_budget", lambda self, settings: limits.append(current().limits))
-    Operations._checked(Operations.__new__(Operations), None)  # type: ignore[arg-type]
+    parse = FeedSettings.sink
+
+    def observed(settings: FeedSettings, data_dir: Path) -> SinkUri:
+        limits.append(current().limits)
+        return parse(settings, data_dir)
+
+    monkeypatch.setattr(FeedSettings, "sink", observed)
+    checked(FeedSettings("f", "blackhole://", 1, 0.0, "1", "7"), ServerOptions(str(tmp_path / "log"), tmp_path / "data", "127.0.0.1:8300"))
     assert limits == [REQUEST]

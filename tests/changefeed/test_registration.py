@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import StartTsOutOfLog
-from tidemill.server.changefeeds import operations
+from tidemill.server.changefeeds import log_claims
 from tidemill.views import view
 
 
@@ -56,10 +55,9 @@ def test_the_driver_of_a_changefeed(log: str, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_server_s_changefeed_that_is_created_or_resumed(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "saved_begin", passed_after(log, operations.saved_begin))
-    server = cast("operations.Operations", SimpleNamespace(_reader=lambda: LogReader(log)))
+    monkeypatch.setattr(log_claims, "saved_begin", passed_after(log, log_claims.saved_begin))
     with pytest.raises(StartTsOutOfLog, match="changefeed new needs changes from"):
-        operations.Operations._register(server, "new", START)
+        log_claims.register(log, "new", START)
     assert LogReader(log).feeds() == {}
 
 

@@ -256,8 +256,7 @@ def test_what_stands_still_for_longer_than_gc_ttl_fails(tmp_path: Path) -> None:
             await world.create()
             await world.manager.pause("f")
             world.says("ended", how="stopped")
-            feed = world.manager._feeds["f"]
-            await world.manager._expire(feed)
+            await world.manager.upkeep.expire(world.manager.feeds.present["f"])
             info = await world.manager.changefeed("f")
             assert info.error is not None
             assert (info.state, info.error.code, info.holds_log_until) == (State.FAILED, "CDC:ErrGCTTLExceeded", None)

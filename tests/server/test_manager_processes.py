@@ -179,17 +179,16 @@ def test_a_server_that_was_deposed_says_so_and_changes_nothing(tmp_path: Path) -
     async def work() -> None:
         async with World(tmp_path) as old:
             await old.create("a")
-            new = World(tmp_path)
-            new.manager._files._data_dir = tmp_path / "other"
-            deposed: list[None] = []
-            old.manager._deposed = lambda: deposed.append(None)
+            new = World(tmp_path, data="other")
+            elector: Any = FakeElector([])
+            old.manager.elects(elector)
             await new.manager.start()
             await new.manager.lead(1)
             with pytest.raises(e.NotOwner):
                 await old.create("b")
-            assert len(deposed) == 1
+            assert elector.failures == 1
             await old.manager.pause("a")
-            assert len(deposed) == 2, "the state could not be written"
+            assert elector.failures == 2, "the state could not be written"
             await new.manager.stop()
             assert sorted(Records(open_storage(str(tmp_path / "log"))).read() or ()) == ["a"]
 

@@ -44,6 +44,10 @@ class Processes(Protocol):
         """End them at once."""
 
 
+MakeProcesses = Callable[[Callable[[], int], int], Processes]
+"""Makes the processes of a term: of how many batches were delivered, and the term."""
+
+
 class OwnProcesses:
     """Real ones."""
 

@@ -62,7 +62,7 @@ class Upstream:
         """The schemas of all tables as of a ts, read from TiKV."""
         return SchemaHistory.bootstrap(ts, (await read_meta(await self.connect(), ts)).items())
 
-    async def resolve_lock(self, region_id: int, ts: int | None) -> int:
+    async def resolve_lock(self, region_id: int, ts: int | None = None) -> int:
         """Resolve the locks of a region at or below a ts whose transactions are over. Return how many. Raises InvalidParameter."""
         pd = await self.connect()
         at = b""

@@ -186,7 +186,7 @@ def test_keys_of_a_newer_client_that_ask_for_something_are_refused(tmp_path: Pat
 @both
 def test_a_start_before_garbage_collection_names_the_safe_point(tmp_path: Path, architecture: Architecture) -> None:
     async def work(world: World, cli: CdcCli) -> None:
-        safe_point = await world.manager._upstream.pd.gc_safe_point()  # type: ignore[attr-defined]
+        safe_point = await world.upstream.pd.gc_safe_point()
         with pytest.raises(Refused, match=rf"\[CDC:ErrStartTsBeforeGC\].*GC safe point {safe_point} "):
             await cli.create("one", BLACKHOLE, start_ts=1)
 

@@ -18,9 +18,9 @@ from tidemill.capture.rules import settle
 from tidemill.changelog.log_format import CaptureRules, LogIdentity
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import ClusterMismatch
+from tidemill.errors import ClusterMismatch, SinkUnavailable
 from tidemill.server import service as s
-from tidemill.server.changefeeds import hosting
+from tidemill.server.changefeeds import capture_control
 from tidemill.server.errors import InvalidSinkUri, StartTsBeforeLog
 from tidemill.tso import compose
 
@@ -49,7 +49,7 @@ class WithLog:
         self.writer = LogWriter.create(where, LogIdentity("7", START - SECOND, 1, capture_rules=rules), snapshot=META)
         self.world = World(folder)
         self.world.processes.restart_capture = self._restarted  # type: ignore[method-assign]
-        self.world.manager._upstream.schemas = self._schemas  # type: ignore[method-assign, assignment]
+        self.world.upstream.schemas = self._schemas  # type: ignore[method-assign]
         self.backfills: dict[str, object] = {}
         self.asked: list[int] = []
         self._answering = asyncio.ensure_future(self._answer())
@@ -144,14 +144,14 @@ def test_one_that_cannot_be_read_is_refused_and_begins_when_it_is_created_later(
 def test_one_whose_sink_is_refused_finds_its_tables_in_the_log_the_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(there: WithLog) -> None:
         def refuses(sink: object) -> None:
-            raise InvalidSinkUri("no broker answers")
+            raise SinkUnavailable("no broker answers")
 
-        monkeypatch.setattr(hosting, "WIDE_S", -1.0)
-        monkeypatch.setattr("tidemill.server.changefeeds.operations._meet", refuses)
+        monkeypatch.setattr(capture_control, "WIDE_S", -1.0)
+        monkeypatch.setattr("tidemill.server.changefeeds.operations.check_sink_reachable", refuses)
         with pytest.raises(InvalidSinkUri, match="no broker"):
             await there.create("second", "b.*", NOW - SECOND)
         assert there.rules == ["a.*", "b.*"]
-        await there.world.manager._narrow()
+        await there.world.manager.capture.narrow()
         assert (there.rules, there.begins) == (["a.*"], 2)
 
     run(tmp_path, work)
@@ -169,7 +169,7 @@ def test_what_is_wanted_no_more_is_taken_no_more(tmp_path: Path) -> None:
 
 def test_a_ts_whose_history_is_collected_names_the_safe_point(tmp_path: Path) -> None:
     async def work(there: WithLog) -> None:
-        safe_point = await there.world.manager._upstream.pd.gc_safe_point()  # type: ignore[attr-defined]
+        safe_point = await there.world.upstream.pd.gc_safe_point()
         for rule in ("a.*", "b.*"):
             with pytest.raises(StartTsBeforeLog, match=f"GC safe point {safe_point} "):
                 await there.create("second", rule, safe_point - 1)
@@ -191,9 +191,9 @@ def test_a_ts_before_the_cluster_is_refused_as_one_that_is_collected(tmp_path: P
         async def none() -> int:
             return 0
 
-        upstream = there.world.manager._upstream
+        upstream = there.world.upstream
         monkeypatch.setattr(upstream, "schemas", schemas)
-        monkeypatch.setattr(upstream.pd, "gc_safe_point", none)  # type: ignore[attr-defined]
+        monkeypatch.setattr(upstream.pd, "gc_safe_point", none)
         with pytest.raises(StartTsBeforeLog, match="the cluster had no tables"):
             await there.world.manager.table_lists({}, 1)
 

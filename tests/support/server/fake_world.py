@@ -47,7 +47,7 @@ class FakeUpstream:
     async def tso(self) -> s.Tso:
         return s.Tso(NOW >> 18, 0)
 
-    async def resolve_lock(self, region_id: int, ts: int | None) -> int:
+    async def resolve_lock(self, region_id: int, ts: int | None = None) -> int:
         return 0
 
     async def schemas(self, ts: int) -> Any:
@@ -111,10 +111,10 @@ class FakeProcesses:
 class World:
     """A server in a folder."""
 
-    def __init__(self, folder: Path, gc_ttl: float = 86400.0) -> None:
-        self.folder, self.processes = folder, FakeProcesses()
-        options = ServerOptions(str(folder / "log"), folder / "data", "127.0.0.1:8300", gc_ttl=gc_ttl)
-        self.manager = Manager(options, FakeUpstream(), lambda delivered, term: self.processes)  # type: ignore[arg-type]
+    def __init__(self, folder: Path, gc_ttl: float = 86400.0, data: str = "data") -> None:
+        self.folder, self.processes, self.upstream = folder, FakeProcesses(), FakeUpstream()
+        options = ServerOptions(str(folder / "log"), folder / data, "127.0.0.1:8300", gc_ttl=gc_ttl)
+        self.manager = Manager(options, self.upstream, lambda delivered, term: self.processes)  # type: ignore[arg-type]
 
     async def __aenter__(self) -> World:
         await self.manager.start()
@@ -145,11 +145,13 @@ class FakeElector:
     members: list[Member]
     leads: bool = True
     resigned: list[float | None] = field(default_factory=list)
+    failures: int = 0
 
     def resign(self, rests_s: float | None = None) -> None:
         self.resigned.append(rests_s)
 
-    def failed(self) -> None: ...
+    def failed(self) -> None:
+        self.failures += 1
 
 
 def run(work: Any) -> Any:

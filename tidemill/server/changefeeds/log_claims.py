@@ -1,0 +1,73 @@
+"""What the log keeps for the changefeeds of the server: each registers in it, from its checkpoint on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidemill import tso
+from tidemill.changelog import feeds as log_feeds
+from tidemill.changelog.files.bounds import is_covered, saved_begin
+from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.config.file import ChangefeedConfig
+from tidemill.errors import StartTsOutOfLog, redact
+from tidemill.server import errors as e
+from tidemill.server.changefeeds.capture_control import CaptureControl
+from tidemill.server.changefeeds.feed_store import FeedStore
+from tidemill.server.changefeeds.tables import Tables
+from tidemill.server.feeds import Feed
+
+
+class LogClaims:
+    """Claims of changefeeds on one log."""
+
+    def __init__(self, log: str, feeds: FeedStore, capture: CaptureControl, tables: Tables) -> None:
+        self._log, self._feeds, self._capture, self._tables = log, feeds, capture, tables
+
+    async def claim(self, feed: Feed, *more: ChangefeedConfig, at: tso.SavedTs | None = None) -> None:
+        """Let the log keep what lies above its checkpoint, or above `at`; begin one there if there is none. Raises StartTsBeforeLog."""
+        ts = await asyncio.to_thread(self._feeds.files.saved, feed) if at is None else at
+        await self.check_covers(ts)
+        if not self._capture.started:
+            await self._capture.start(ts, *more)
+            return
+        try:
+            await asyncio.to_thread(register, self._log, feed.id, ts)
+        except StartTsOutOfLog as error:
+            raise e.StartTsBeforeLog(error.message, hint="Choose a later ts.") from error
+
+    async def claim_again(self, feed: Feed, at: tso.SavedTs | None = None) -> None:
+        """Let the log keep what a changefeed that did not run needs. One that is removed meanwhile must not hold it. Raises as `claim`,
+        and ChangefeedNotExists."""
+        await self.claim(feed, at=at)
+        if feed.id not in self._feeds.present:
+            await self.release(feed)
+        self._feeds.check_present(feed)
+
+    async def release(self, feed: Feed) -> None:
+        """Let the log keep nothing for it."""
+        await self._feeds.write(feed.id, lambda: log_feeds.remove(self._log, feed.id))
+
+    async def check_covers(self, ts: int) -> None:
+        """Raises StartTsBeforeLog if the log does not have what lies above `ts`, or one that begins now could not."""
+        if not self._capture.started:
+            await self._tables.check_history(ts)
+            return
+        reader = await asyncio.to_thread(_reader, self._log)
+        if reader is not None and not await asyncio.to_thread(is_covered, reader, ts):
+            await self._tables.check_history(ts)
+            raise e.StartTsBeforeLog(
+                f"the log {redact(reader.location)} begins at {tso.describe(reader.start_ts)}, {tso.describe(ts)} is before",
+                hint="Choose a later ts.",
+            )
+
+
+def register(log: str, name: str, ts: tso.SavedTs) -> None:
+    """Register a changefeed. Raises StartTsOutOfLog if the log has passed its ts meanwhile."""
+    reader = _reader(log)
+    if reader is not None:
+        log_feeds.register(reader.storage, name, saved_begin(reader, ts), of=log_feeds.SERVER)
+
+
+def _reader(log: str) -> LogReader | None:
+    """The log; None: the capture is about to make it, and a changefeed registers when it begins."""
+    return LogReader(log) if log_exists(log) else None

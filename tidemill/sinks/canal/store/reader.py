@@ -9,8 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
-from tidemill.changelog import log_format
-from tidemill.changelog.reader import parse_head, read_synced
+from tidemill.changelog.reader import read_head_and_last, read_synced
 from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.open import open_storage
 from tidemill.errors import LogError, PositionGone, SegmentGone, redact
@@ -18,7 +17,7 @@ from tidemill.sinks.canal.store import names
 from tidemill.sinks.canal.store.file import SegmentFile
 from tidemill.sinks.canal.store.names import ENTRIES, IntervalName, SegmentRef
 from tidemill.sinks.canal.store.position import Position, StoredEntry
-from tidemill.sinks.canal.store.publish import read_identity, read_interval
+from tidemill.sinks.canal.store.publish import check_listed, read_identity, read_interval
 from tidemill.sinks.canal.store.segment import Block
 from tidemill.tso import describe
 
@@ -63,7 +62,7 @@ class EntryStoreReader:
         self._segments: _Kept[IntervalName, list[SegmentRef]] = _Kept(INTERVALS)
         self._files: _Kept[str, SegmentFile] = _Kept(FILES)
         self._blocks: _Kept[tuple[str, int], Block] = _Kept(BLOCKS)
-        self._begins = self._head = 0
+        self._begins = self._head = self._last = 0
         self.refresh()
 
     @property
@@ -87,9 +86,8 @@ class EntryStoreReader:
                 f"{redact(self._storage.location)} is not an entry store: it has no {names.STORE}",
                 hint="A changefeed with a canal:// sink makes it.",
             )
-        name = f"{ENTRIES}/{log_format.HEAD}"
-        head = parse_head(self._storage.read(name), self._storage.path(name)) or read_synced(self._storage, ENTRIES) or 0
-        head = max(head, identity.begins)
+        head, last = read_head_and_last(self._storage, ENTRIES)
+        head = max(head or read_synced(self._storage, ENTRIES) or 0, identity.begins)
         if identity.begins < self._begins or head < self._head:  # filled in front, or made again
             self._forget()
         moved = head != self._head
@@ -99,7 +97,7 @@ class EntryStoreReader:
             for one in self._hours:
                 if one >= names.hour_of(self._head):
                     self._intervals.drop(one)
-        self._begins, self._head = identity.begins, head
+        self._begins, self._head, self._last = identity.begins, head, last
         return moved
 
     def read(self, after: Position, most_entries: int, most_bytes: int) -> list[StoredEntry]:
@@ -165,9 +163,11 @@ class EntryStoreReader:
 
     def _list(self, hour: str) -> list[IntervalName]:
         found = [one for name in self._storage.names(f"{ENTRIES}/{hour}") if (one := names.parse_interval(name)) is not None]
+        if hour == names.hour_of(self._last):
+            check_listed(self._storage, found, self._last, self._begins)
         return names.valid_intervals(found, 0, self._head)
 
     def _forget(self) -> None:
         for kept in (self._intervals, self._segments, self._files, self._blocks):
             kept.clear()
-        self._head = 0
+        self._head = self._last = 0

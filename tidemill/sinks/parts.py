@@ -64,19 +64,21 @@ def list_text(parts: Sequence[Mapping[str, Any]], messages: int) -> bytes:
     return json.dumps({"parts": parts, "messages": messages}).encode()
 
 
-def read_lists(names: Iterable[str], read: Callable[[str], bytes | None], ctx: BatchContext, place: str) -> list[Fields]:
-    """Return the parts in the lists of an attempt, in the order of items and rounds. `names`: a listing of its folder `place`.
+def read_lists(names: Iterable[str], read: Callable[[str], bytes | None], ctx: BatchContext, place: str) -> list[tuple[Fields, str]]:
+    """Return the parts in the lists of an attempt, in the order of items and rounds, each with its list's place. `names`: a listing of the
+    attempt's folder, `place`.
 
     Raises SinkUnavailable if the lists stand for another number of messages than the tasks have flushed: the listing is behind.
     """
-    found: list[Fields] = []
+    found: list[tuple[Fields, str]] = []
     messages = 0
     for _, _, name in sorted((int(m[1]), int(m[2]), m[0]) for name in names if (m := _LIST.fullmatch(name))):
         text = read(name)
         if text is None:
             raise SinkUnavailable(f"{place}/{name} was listed and is gone")
-        content = statefile.read(text, f"{place}/{name}", NOTE)
-        found += content.parts("parts")
+        where = f"{place}/{name}"
+        content = statefile.read(text, where, NOTE)
+        found += [(part, where) for part in content.parts("parts")]
         messages += content.integer("messages")
     if ctx.acked is not None and messages != ctx.acked:
         raise SinkUnavailable(f"the listing of {place} is behind: it has {messages} of {ctx.acked} messages")
@@ -215,7 +217,7 @@ class PartReader:
         folder = _folder(self._root, ctx)
         found: dict[Target, list[Path]] = {}
         with file_errors("reading parts", folder):
-            for part in read_lists(self.names(ctx), lambda name: _read(folder / name), ctx, str(folder)):
+            for part, _ in read_lists(self.names(ctx), lambda name: _read(folder / name), ctx, str(folder)):
                 if not _PART.fullmatch(file := part.text("file")):
                     raise part.broken(f"{file!r} is no part")
                 found.setdefault((part.text("topic"), part.integer("partition")), []).append(folder / file)

@@ -80,8 +80,8 @@ def listed(store: Store, ctx: BatchContext) -> list[Part]:
     names = store.names(folder)
     if _BEGIN not in names:
         raise SinkUnavailable(f"{store}: batch {ctx.batch}, try {ctx.epoch} is over: another driver has removed its parts")
-    where = f"{store}/{folder}"
-    return [_part(entry, where) for entry in read_lists(names, lambda name: store.read(f"{folder}/{name}"), ctx, where)]
+    entries = read_lists(names, lambda name: store.read(f"{folder}/{name}"), ctx, f"{store}/{folder}")
+    return [_part(entry, where) for entry, where in entries]
 
 
 def _part(entry: Fields, where: str) -> Part:

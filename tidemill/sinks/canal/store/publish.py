@@ -5,7 +5,8 @@ the head. Who owns the store, and what stops an owner that lost it, is as in the
 lock; on an object store the head moves by compare-and-swap, and what a late owner publishes has an older epoch.
 
 A listing may be behind, as that of a folder of NFS. One that lacks segments of an attempt has other entries than the tasks have flushed.
-One that lacks intervals is told by head.json, which says where the last interval ends: by such a listing nothing is removed or read.
+head.json says where the last interval ends, and each interval where the one before it does: by a listing that lacks one nothing is removed,
+and nothing behind it is read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tidemill.changelog.storage.base import Storage
 from tidemill.errors import ConfigError, LogCorrupt, LogUnavailable, SinkUnavailable, redact
 from tidemill.sinks.canal.store import names
 from tidemill.sinks.canal.store.file import SegmentFile
-from tidemill.sinks.canal.store.names import ENTRIES, STORE, IntervalName, SegmentName, SegmentRef, StoreIdentity
+from tidemill.sinks.canal.store.names import ENTRIES, STORE, Interval, IntervalName, SegmentName, SegmentRef, StoreIdentity
 from tidemill.sinks.canal.store.position import Position
 from tidemill.sinks.canal.store.segment import Ends
 from tidemill.tso import MAX_TS
@@ -120,7 +121,7 @@ class StorePublisher:
         if head > self.head:
             self._last = head
             self._head.put(head, self._last)
-        kept = {ref.name for one in intervals for ref in read_interval(self._storage, one)}
+        kept = {ref.name for one in intervals for ref in read_interval(self._storage, one).segments}
         with self._ownership.publishing(ENTRIES):
             for hour, files in found.items():
                 for name in files:
@@ -169,7 +170,7 @@ class StorePublisher:
         intervals = [one for one in self._intervals(from_ts, to_ts) if one.from_ts < to_ts and one.to_ts > from_ts]
         if from_ts < self._last <= to_ts:
             check_listed(self._storage, intervals, self._last, self.begins)
-        kept = {ref.name for one in intervals for ref in read_interval(self._storage, one)}
+        kept = {ref.name for one in intervals for ref in read_interval(self._storage, one).segments}
         for segment in list(self._written(from_ts, to_ts)):
             if segment.epoch == epoch and str(segment) not in kept and not self._may_be_named(segment):
                 self._storage.delete(f"{ENTRIES}/{segment}")
@@ -209,7 +210,7 @@ class StorePublisher:
                 refs.append(SegmentRef(str(one), size, ends.last.commit_ts))
         check_fence()
         if refs:
-            self._publish_interval(IntervalName(from_ts, to_ts, self.epoch), refs)
+            self._publish_interval(IntervalName(from_ts, to_ts, self.epoch), Interval(refs, self._last if self._fills is None else 0))
         if self._fills is None:
             if refs:
                 self._last = to_ts
@@ -222,11 +223,11 @@ class StorePublisher:
         for one in empty:
             self._storage.delete(f"{ENTRIES}/{one}")
 
-    def _publish_interval(self, name: IntervalName, refs: Sequence[SegmentRef]) -> None:
+    def _publish_interval(self, name: IntervalName, interval: Interval) -> None:
         folder, _, file = f"{ENTRIES}/{name}".rpartition("/")
         draft = self._storage.draft(folder)
         try:
-            draft.sink.write(names.interval_json(refs))
+            draft.sink.write(interval.to_json())
             draft.seal()
             with self._ownership.publishing_to(ENTRIES, name.to_ts):
                 draft.publish(file)
@@ -263,17 +264,18 @@ def read_identity(storage: Storage) -> StoreIdentity | None:
 
 
 def check_listed(storage: Storage, intervals: Iterable[IntervalName], last: int, begins: int) -> None:
-    """Raise LogUnavailable if a listing lacks the interval that ends at `last`, as head.json says. Retention removes those up to `begins`."""
+    """Raise LogUnavailable if a listing lacks the interval that ends at `last`, as another file says. Retention removes those up to
+    `begins`."""
     if last > begins and all(one.to_ts != last for one in intervals):
         raise LogUnavailable(
-            f"{redact(storage.path(ENTRIES))}: no interval ends at {last}, and {log_format.HEAD} says that one does",
+            f"{redact(storage.path(ENTRIES))}: no interval ends at {last}, and another file says that one does",
             hint="The storage shows an old listing, as NFS may for a minute, or the file is gone: restore it.",
         )
 
 
-def read_interval(storage: Storage, name: IntervalName) -> list[SegmentRef]:
-    """The segments of an interval. Raises LogCorrupt if it is not there."""
+def read_interval(storage: Storage, name: IntervalName) -> Interval:
+    """The content of an interval. Raises LogCorrupt if it is not there."""
     data = storage.read(f"{ENTRIES}/{name}")
     if data is None:
         raise LogCorrupt(f"{redact(storage.path(f'{ENTRIES}/{name}'))} is gone")
-    return names.parse_interval_json(data, storage.path(f"{ENTRIES}/{name}"))
+    return Interval.from_json(data, storage.path(f"{ENTRIES}/{name}"))

@@ -225,7 +225,7 @@ FILES = [
     File("status.json", CAPTURE, of_capture, may_be_lost=True),
     File("publication.json", PUBLICATION, lambda path: publication.Note.from_json(path.read_bytes(), str(path))),
     File("store.json", STORE, lambda path: names.StoreIdentity.from_json(path.read_bytes(), str(path))),
-    File("interval.json", INTERVAL, lambda path: names.parse_interval_json(path.read_bytes(), str(path))),
+    File("interval.json", INTERVAL, lambda path: names.Interval.from_json(path.read_bytes(), str(path))),
     File("client.json", {"commit_ts": START}, lambda path: retention._position(path.read_bytes(), str(path))),
     File("begin.json", {"after": START}, of_begin),
     File("0.0.json", {"parts": [{"topic": "t", "partition": 0, "date": "", "file": "a/b.part", "bytes": 5}], "messages": 1}, of_list),

@@ -1,4 +1,4 @@
-"""An entry store (canal://) in a bucket under two to four drivers that freeze, die and lose answers at any request."""
+"""An entry store (canal://) in a bucket under two to four drivers that freeze, die, lose answers and see old listings at any request."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials[Entries]:
     history = History.of(tmp_path_factory.mktemp("log"), BEFORE, STEPS)
     with pytest.MonkeyPatch.context() as patch:
         gate(patch)
-        made = Trials(history, tmp_path_factory.mktemp("runs"), lambda folder: f"canal://{folder}/store", EntryReader)
+        made = Trials(history, tmp_path_factory.mktemp("runs"), lambda folder: f"canal://{folder}/store", EntryReader, behind=True)
     assert len(made.truth) >= 9
     return made
 

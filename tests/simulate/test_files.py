@@ -1,4 +1,4 @@
-"""Message files under two to four drivers that freeze, die, and lose answers or all power at any effect."""
+"""Message files under two to four drivers that freeze, die, lose answers or all power, and see old listings at any effect."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.simulate.actors import current_gate
 from tests.support.simulate.drivers import History
+from tests.support.simulate.files import GatedPartReader
 from tests.support.simulate.histories import BEFORE, STEPS
 from tests.support.simulate.power import Supplies
 from tests.support.simulate.stores import GatedStore
@@ -64,7 +65,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials[Messages]:
     history = History.of(tmp_path_factory.mktemp("log"), BEFORE, STEPS)
     with pytest.MonkeyPatch.context() as patch:
         gate(patch)
-        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, MessageReader, supplies=SUPPLIES)
+        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, MessageReader, behind=True, supplies=SUPPLIES)
     assert sum(map(len, made.truth.values())) >= 9
     return made
 
@@ -75,6 +76,7 @@ def sink(folder: Path) -> str:
 
 def gate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tidemill.sinks.files.LocalStore", gated)
+    patch.setattr("tidemill.sinks.files.PartReader", GatedPartReader)
     SUPPLIES.install(patch)
 
 

@@ -1,4 +1,5 @@
-"""A file of lines under two to four drivers that freeze, die, and lose answers or all power at any effect, also behind the fence."""
+"""A file of lines under two to four drivers that freeze, die, lose answers or all power, and see old listings at any effect, also
+behind the fence."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import pytest
 
 from tests.support.simulate.actors import current_actor, current_gate
 from tests.support.simulate.drivers import History
-from tests.support.simulate.files import GatedFileLock
+from tests.support.simulate.files import GatedFileLock, GatedPartReader
 from tests.support.simulate.histories import BEFORE, STEPS
 from tests.support.simulate.power import Supplies
 from tests.support.simulate.trials import Trials, seeds
@@ -110,6 +111,7 @@ class GatedFile(FileIO):
 def gate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(messages, "FileIO", GatedFile)
     patch.setattr(messages, "FileLock", GatedFileLock)
+    patch.setattr(messages, "PartReader", GatedPartReader)
     SUPPLIES.install(patch)
     sync = SimpleNamespace(
         **{name: getattr(os, name) for name in ("SEEK_END", "pread", "strerror")}, fsync=gated("sync", os.fsync)
@@ -126,7 +128,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials[Lines]:
     history = History.of(tmp_path_factory.mktemp("log"), BEFORE, STEPS)
     with pytest.MonkeyPatch.context() as patch:
         gate(patch)
-        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, LineReader, supplies=SUPPLIES)
+        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, LineReader, behind=True, supplies=SUPPLIES)
     assert sum(map(len, made.truth.values())) >= 9
     return made
 

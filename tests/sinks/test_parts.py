@@ -1,13 +1,21 @@
-"""Parts are appended to in writes of a bounded size, and a new part is never an old one."""
+"""Parts are appended to in writes of a bounded size, a new part is never an old one, and a listing that lacks some publishes nothing."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.delivery.messages import context, messages_of
+from tidemill.errors import SinkUnavailable
 from tidemill.sinks import parts
+from tidemill.sinks.base import BatchContext
+from tidemill.sinks.spec import open_driver_sink, open_task_sink
+
+PLACES = ("file://{}/out?protocol=open-protocol&topic=t", "messages://{}/out.jsonl?protocol=open-protocol&topic=t")
 
 
 def test_long_texts_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +43,54 @@ def test_only_a_new_part_is_made(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         parts.append_to(tmp_path / "b", b"2", fresh=False)
     assert (tmp_path / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_batch_is_not_published_while_a_listing_lacks_a_task(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of NFS may be listed as it was some seconds ago."""
+    sink = place.format(tmp_path)
+    driver, late = open_driver_sink(sink), context(1, epoch=1)
+    driver.begin_batch(late)
+    deliver(sink, late, b"1")
+    shown = {*tmp_path.rglob("*")}
+    deliver(sink, replace(late, item=1), b"2")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", listing_of(shown))
+        with pytest.raises(SinkUnavailable, match="has 1 of 2 messages"):
+            driver.finish_batch(replace(late, acked=2))
+    driver.discard(late)
+    assert not published(tmp_path)
+    again = context(1, epoch=2)
+    driver.begin_batch(again)
+    for item in range(2):
+        deliver(sink, replace(again, item=item), b"%d" % item)
+    driver.finish_batch(replace(again, acked=2))
+    assert len(published(tmp_path)) == 1
+    driver.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_attempt_whose_parts_are_gone_is_repeated(place: str, tmp_path: Path) -> None:
+    """Another driver has removed them."""
+    driver, other = open_driver_sink(place.format(tmp_path)), open_driver_sink(place.format(tmp_path))
+    driver.begin_batch(context(1, epoch=1))
+    other.begin_batch(context(1, epoch=2))
+    with pytest.raises(SinkUnavailable, match="the attempt is over"):
+        driver.finish_batch(context(1, epoch=1))
+
+
+def deliver(place: str, ctx: BatchContext, value: bytes) -> None:
+    task = open_task_sink(place)
+    task.begin(ctx)
+    task.deliver(messages_of([(0, b"k", value)]), [("t", 0)])
+    assert task.flush() == 1
+
+
+def listing_of(shown: set[Path]) -> Callable[[Path], Iterator[Path]]:
+    iterdir = Path.iterdir
+    return lambda folder: (path for path in iterdir(folder) if path in shown)
+
+
+def published(folder: Path) -> list[Path]:
+    """The files that readers see, with messages in them."""
+    return [path for path in (*folder.rglob("*.messages"), *folder.glob("*.jsonl")) if path.stat().st_size]

@@ -57,7 +57,7 @@ def read_messages(path: Path) -> Iterator[tuple[bytes | None, bytes | None]]:
 
 
 class FilesTaskSink(PartTaskSink):
-    """Writes the frames of one item to parts; `flush` publishes them."""
+    """Writes the frames of one item to parts; `flush` lists them."""
 
     def __init__(self, uri: SinkUri) -> None:
         super().__init__(Path(uri.path) / _PARTS)
@@ -117,7 +117,7 @@ class FilesDriverSink(ByDispatchers):
         with file_errors("publishing a batch", self._folder):
             parts = self._parts.parts(ctx)
             targets = sorted({*parts, *self._tail})
-            staged = {target: self._joined(ctx, target, parts.get(target, [])) for target in targets}
+            staged = {target: self._joined(ctx, number, target, parts.get(target, [])) for number, target in enumerate(targets)}
         names = {target: f"{target[0]}/{target[1]}/{file_name(ctx.from_ts, ctx.to_ts)}" for target in targets}
         idle = {target: names[target] for target in targets if target not in self._with_ddl and target not in parts}
         moves = [(path.relative_to(self._folder).as_posix(), names[target]) for target, path in staged.items()]
@@ -152,9 +152,9 @@ class FilesDriverSink(ByDispatchers):
         self._tail.clear()
         self._with_ddl.clear()
 
-    def _joined(self, ctx: BatchContext, target: Target, parts: list[Path]) -> Path:
+    def _joined(self, ctx: BatchContext, number: int, target: Target, parts: list[Path]) -> Path:
         """Join all messages of a target in this batch to one file with a temporary name. The first part is not copied."""
-        path = self._parts.scratch(ctx, target)
+        path = self._parts.scratch(ctx, number)
         if parts:
             parts[0].rename(path)
         with path.open("ab") as file:

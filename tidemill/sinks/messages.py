@@ -38,7 +38,7 @@ def _parts_root(uri: SinkUri) -> Path:
 
 
 class MessagesTaskSink(PartTaskSink):
-    """Writes the lines of one item to parts; `flush` publishes them."""
+    """Writes the lines of one item to parts; `flush` lists them."""
 
     def __init__(self, uri: SinkUri) -> None:
         super().__init__(_parts_root(uri))
@@ -85,7 +85,7 @@ class MessagesDriverSink(ByDispatchers):
         file = self._opened(ctx)
         with file_errors("appending a batch", self._path):
             parts = self._parts.parts(ctx)
-            with self._parts.joined(ctx).open("w+b") as batch:
+            with self._parts.scratch(ctx).open("w+b") as batch:
                 for paths in parts.values():
                     join(paths, batch)
                 batch.write(b"".join(self._tail))

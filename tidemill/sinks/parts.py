@@ -1,31 +1,40 @@
-"""Part files: tasks write them, the driver joins them. Both see the same file system.
+"""Part files: tasks write them and a list of them; the driver joins the listed ones. Both see the same file system.
 
-    ROOT/<batch>-<epoch>/<topic>/<partition>.<item>.<round>.<writer_id>.part → .done
+    ROOT/<batch>-<epoch>/<item>.<round>.<n>.<writer_id>.part    bytes for one target
+    ROOT/<batch>-<epoch>/<item>.<round>.json                    the list of parts, once all are complete; other parts are ignored; and how
+                                                                many messages they stand for
 
-`writer_id` is unique, so two processes that run the same item never write to one file. Only the driver makes the epoch's folder: once it
-has removed it, a task that outlived its attempt has nowhere to write. `flush` renames parts to `.done`. Only `.done` parts of the
-successful epoch are joined.
+`writer_id` is unique, so two processes that run the same item never write to one file. A list names the files of one process. Only the
+driver makes the epoch's folder: once it has removed it, a task that outlived its attempt has nowhere to write.
+
+The driver knows how many messages the tasks have flushed (`BatchContext.acked`). So a listing that lacks a task, as NFS and some object
+stores may show it, is not taken for a whole one. The parts of the storage sink (`storage/parts.py`) have the same lists.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from tidemill import statefile
 from tidemill.changelog.storage.conditional import Unconditional
 from tidemill.errors import LogError, SinkError, SinkUnavailable
 from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
+from tidemill.sinks.owner import NOTE
+from tidemill.statefile import Fields
 
 _ATTEMPT = re.compile(r"[0-9]+-([0-9]+)")
-_DONE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.[0-9a-f]+\.done")
+_LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
+_PART = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9a-f]+\.part")
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT}
 
 PIECE = 1 << 20
@@ -43,6 +52,37 @@ def is_over(folder: str, epoch: int) -> bool:
     another driver's: it has taken over."""
     found = _ATTEMPT.fullmatch(folder)
     return found is not None and int(found[1]) <= epoch
+
+
+def list_name(item: int, round_number: int) -> str:
+    """Return the name of a task's list within the folder of its attempt."""
+    return f"{item}.{round_number}.json"
+
+
+def list_text(parts: Sequence[Mapping[str, Any]], messages: int) -> bytes:
+    """Return the content of a list. `messages`: what the parts stand for, also such as gave no bytes."""
+    return json.dumps({"parts": parts, "messages": messages}).encode()
+
+
+def read_lists(names: Iterable[str], read: Callable[[str], bytes | None], ctx: BatchContext, place: str) -> list[tuple[Fields, str]]:
+    """Return the parts in the lists of an attempt, in the order of items and rounds, each with its list's place. `names`: a listing of the
+    attempt's folder, `place`.
+
+    Raises SinkUnavailable if the lists stand for another number of messages than the tasks have flushed: the listing is behind.
+    """
+    found: list[tuple[Fields, str]] = []
+    messages = 0
+    for _, _, name in sorted((int(m[1]), int(m[2]), m[0]) for name in names if (m := _LIST.fullmatch(name))):
+        text = read(name)
+        if text is None:
+            raise SinkUnavailable(f"{place}/{name} was listed and is gone")
+        where = f"{place}/{name}"
+        content = statefile.read(text, where, NOTE)
+        found += [(part, where) for part in content.parts("parts")]
+        messages += content.integer("messages")
+    if ctx.acked is not None and messages != ctx.acked:
+        raise SinkUnavailable(f"the listing of {place} is behind: it has {messages} of {ctx.acked} messages")
+    return found
 
 
 @contextmanager
@@ -93,41 +133,45 @@ def append_to(path: Path, *texts: memoryview | bytes, fresh: bool) -> None:
 
 
 class PartWriter:
-    """A task's parts: append bytes for targets, then publish all parts."""
+    """A task's parts: append bytes for targets, then list all parts."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._folder = root
-        self._item = 0
-        self._round = 0
+        self._item = self._round = self._listed = 0
         self._writer_id = ""
         self._check_fence: FenceCheck = no_fence_check
         self._open: dict[Target, Path] = {}
 
     def begin(self, ctx: BatchContext) -> None:
         self.abandon()
-        self._folder, self._item, self._round, self._check_fence = _folder(self._root, ctx), ctx.item, 0, ctx.check_fence
+        self._folder, self._item, self._check_fence = _folder(self._root, ctx), ctx.item, ctx.check_fence
+        self._round = self._listed = 0
         self._writer_id = new_writer_id()
 
     def append(self, target: Target, data: memoryview | bytes) -> None:
         path = self._open.get(target)
         with file_errors("writing a part", self._folder):
-            if path is None:
-                topic, partition = target
-                path = self._folder / topic / f"{partition}.{self._item}.{self._round}.{self._writer_id}.part"
-                path.parent.mkdir(exist_ok=True)
-                self._open[target] = path
-                append_to(path, data, fresh=True)
+            if path is not None:
+                append_to(path, data, fresh=False)
                 return
-            append_to(path, data, fresh=False)
+            path = self._folder / f"{self._item}.{self._round}.{len(self._open)}.{self._writer_id}.part"
+            self._open[target] = path
+            append_to(path, data, fresh=True)
 
-    def publish(self) -> None:
+    def publish(self, taken: int) -> None:
+        """List all parts. `taken`: messages since `begin`."""
         self._check_fence(now=True)
-        with file_errors("publishing a part", self._folder):
-            for path in self._open.values():
-                path.rename(path.with_suffix(".done"))
+        if taken == self._listed:
+            return
+        parts = [{"topic": topic, "partition": partition, "file": path.name} for (topic, partition), path in self._open.items()]
+        name = list_name(self._item, self._round)
+        with file_errors("listing parts", self._folder):
+            written = self._folder / f"{name}.{self._writer_id}"
+            append_to(written, list_text(parts, taken - self._listed), fresh=True)
+            written.rename(self._folder / name)
         self._open.clear()
-        self._round += 1
+        self._round, self._listed = self._round + 1, taken
 
     def abandon(self) -> None:
         for path in self._open.values():
@@ -136,7 +180,7 @@ class PartWriter:
 
 
 class PartTaskSink:
-    """The base of task sinks that write parts: `deliver` appends to parts and counts in `_taken`, `flush` publishes them."""
+    """The base of task sinks that write parts: `deliver` appends to parts and counts in `_taken`, `flush` lists them."""
 
     def __init__(self, root: Path) -> None:
         self._parts = PartWriter(root)
@@ -147,7 +191,7 @@ class PartTaskSink:
         self._taken = 0
 
     def flush(self) -> int:
-        self._parts.publish()
+        self._parts.publish(self._taken)
         return self._taken
 
     def abandon(self) -> None:
@@ -155,7 +199,7 @@ class PartTaskSink:
 
 
 class PartReader:
-    """The driver's view of parts: make the folder of an attempt, list its finished parts, remove the folders of older attempts."""
+    """The driver's view of parts: make the folder of an attempt, read its lists, remove the folders of older attempts."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -168,28 +212,32 @@ class PartReader:
             _folder(self._root, ctx).mkdir(parents=True)
 
     def parts(self, ctx: BatchContext) -> dict[Target, list[Path]]:
-        """Return finished parts by target, in the order of items."""
-        found: dict[Target, list[tuple[int, int, Path]]] = {}
-        with file_errors("reading parts", self._root):
-            for topic in _folder(self._root, ctx).iterdir():
-                for path in topic.iterdir():
-                    if match := _DONE.fullmatch(path.name):
-                        found.setdefault((topic.name, int(match[1])), []).append((int(match[2]), int(match[3]), path))
-        return {target: [path for *_, path in sorted(parts)] for target, parts in sorted(found.items())}
+        """Return listed parts by target, in the order of items and rounds. Raises SinkUnavailable if the listing lacks a task, or the
+        attempt is over: another driver has removed its parts."""
+        folder = _folder(self._root, ctx)
+        found: dict[Target, list[Path]] = {}
+        with file_errors("reading parts", folder):
+            for part, _ in read_lists(self.names(ctx), lambda name: _read(folder / name), ctx, str(folder)):
+                if not _PART.fullmatch(file := part.text("file")):
+                    raise part.broken(f"{file!r} is no part")
+                found.setdefault((part.text("topic"), part.integer("partition")), []).append(folder / file)
+        return dict(sorted(found.items()))
+
+    def names(self, ctx: BatchContext) -> list[str]:
+        """List the folder of an attempt. Raises OSError, and SinkUnavailable if it is gone."""
+        folder = _folder(self._root, ctx)
+        try:
+            return [path.name for path in folder.iterdir()]
+        except FileNotFoundError:
+            raise SinkUnavailable(f"{folder} is gone: the attempt is over, and another driver has removed its parts") from None
 
     def folder(self, ctx: BatchContext) -> Path:
         """Return the folder of an attempt."""
         return _folder(self._root, ctx)
 
-    def joined(self, ctx: BatchContext) -> Path:
-        """Return a file name for the driver beside all parts. It is removed with the attempt."""
-        return _folder(self._root, ctx) / "joined"
-
-    def scratch(self, ctx: BatchContext, target: Target) -> Path:
-        """Return a file name for the driver beside the parts of a target. It is removed with the attempt."""
-        folder = _folder(self._root, ctx) / target[0]
-        folder.mkdir(exist_ok=True)
-        return folder / f"{target[1]}.joined"
+    def scratch(self, ctx: BatchContext, number: int = 0) -> Path:
+        """Return a file name for the driver beside the parts. It is removed with the attempt."""
+        return _folder(self._root, ctx) / f"{number}.joined"
 
     def end(self, ctx: BatchContext) -> None:
         shutil.rmtree(_folder(self._root, ctx), ignore_errors=True)
@@ -217,6 +265,13 @@ def join(paths: list[Path], into: BinaryIO) -> None:
     for path in paths:
         with path.open("rb") as file:
             shutil.copyfileobj(file, into, 1 << 20)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _folder(root: Path, ctx: BatchContext) -> Path:

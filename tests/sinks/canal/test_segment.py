@@ -12,7 +12,7 @@ from tests.support.canal.store import plain_after, plain_index
 from tidemill.errors import LogError
 from tidemill.protocols.canal.codes import EntryType
 from tidemill.sinks.canal.store import names
-from tidemill.sinks.canal.store.names import StoreIdentity, parse_interval_json
+from tidemill.sinks.canal.store.names import Interval, StoreIdentity
 from tidemill.sinks.canal.store.position import Position
 from tidemill.sinks.canal.store.segment import INDEX, MAGIC, PLACE, TAIL, Damaged, SegmentBuilder, ends_size, parse_block, parse_ends
 
@@ -138,7 +138,7 @@ def test_broken_json() -> None:
             StoreIdentity.from_json(data, "store.json")
     file = f"{names.hour_of(5)}/{2:020d}-{5:020d}.1-aa.seg"
     good = f'{{"format":1,"segments":[["{file}",7,5]]}}'
-    assert parse_interval_json(good.encode(), "x.json")[0].size == 7
+    assert Interval.from_json(good.encode(), "x.json").segments[0].size == 7
     for old, new in (
         (file, "../../etc/passwd"),
         (",7,", ',"7",'),
@@ -148,4 +148,4 @@ def test_broken_json() -> None:
         ("[[", "["),
     ):
         with pytest.raises(LogError, match=r"x\.json"):
-            parse_interval_json(good.replace(old, new).encode(), "x.json")
+            Interval.from_json(good.replace(old, new).encode(), "x.json")

@@ -12,7 +12,7 @@ import pytest
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.open import LocalStorage
-from tidemill.errors import ConfigError, LogCorrupt, LogFenced, LogUnavailable, PositionGone, SinkError, TidemillError
+from tidemill.errors import ConfigError, LogCorrupt, LogFenced, LogUnavailable, PositionGone, SinkError, SinkUnavailable, TidemillError
 from tidemill.protocols.canal.codes import EntryType
 from tidemill.sinks.canal.store import names
 from tidemill.sinks.canal.store.names import IntervalName, valid_intervals
@@ -167,6 +167,87 @@ def test_missing_segments_are_an_error(reopened: Callable[..., Storage]) -> None
     assert publisher.attempt(0, 9, 2) == []
 
 
+class OldListings(MemoryStorage):
+    """Shows files that are written from now on to who asks for them by name, but lists none of them while it is `behind`."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bucket)
+        self._shown, self.behind = set(bucket.content), True
+
+    def names(self, folder: str) -> list[str]:
+        return [name for name in super().names(folder) if not self.behind or f"{folder}/{name}" in self._shown]
+
+
+def test_an_attempt_whose_listing_lacks_a_task_is_repeated() -> None:
+    bucket = Bucket()
+    publisher = StorePublisher(MemoryStorage(bucket), "feed", 0)
+    publisher._storage = old = OldListings(bucket)
+    written(old, 0, 5, [(1, b"a"), (4, b"b")])
+    with pytest.raises(SinkUnavailable, match="has 0 of 2 entries"):
+        publisher.attempt(0, 5, 1, 2)
+    old._shown = set(bucket.content)
+    written(old, 5, 9, [(7, b"c")])
+    with pytest.raises(SinkUnavailable, match="end at 5"):
+        publisher.attempt(0, 9, 1, 3)
+    old.behind = False
+    assert len(publisher.attempt(0, 9, 1, 3)) == 2
+
+
+def test_by_an_old_listing_nothing_is_read_or_removed() -> None:
+    bucket = Bucket()
+    storage = MemoryStorage(bucket)
+    publisher = StorePublisher(storage, "feed", 0)
+    published(publisher, storage, 0, 5, [(1, b"a")])
+    old = OldListings(bucket)
+    published(publisher, storage, 5, 9, [(7, b"b")])
+    publisher.publish(9, 12, [])  # nothing happened
+    reader = EntryStoreReader(old)
+    with pytest.raises(LogUnavailable, match="no interval ends at 9"):
+        reader.read(Position(0, 0), 10, 100)
+    with pytest.raises(LogUnavailable, match="no interval ends at 9"):
+        StorePublisher(old, "feed", 0)
+    old.behind = False
+    reader.refresh()
+    assert [entry.data for entry in reader.read(Position(0, 0), 10, 100)] == [b"a", b"b"]
+    last = StorePublisher(old, "feed", 0)
+    last.publish(12, 15, [])
+    assert (last.head, everything(storage)) == (15, [(1, b"a"), (7, b"b")])
+
+
+def test_a_client_does_not_go_past_an_hour_whose_listing_is_old() -> None:
+    """The head has gone on to the next hour."""
+    bucket = Bucket()
+    storage = MemoryStorage(bucket)
+    publisher = StorePublisher(storage, "feed", 0)
+    published(publisher, storage, 0, 5, [(1, b"a")])
+    old = OldListings(bucket)
+    published(publisher, storage, 5, 9, [(7, b"b")])
+    published(publisher, storage, 9, HOUR + 9, [(HOUR + 7, b"c")])
+    old._shown |= {name for name in bucket.content if name.startswith(f"entries/{names.hour_of(HOUR)}/")}
+    reader = EntryStoreReader(old)
+    after = Position(0, 0)
+    with pytest.raises(LogUnavailable, match="no interval ends at 9"):
+        reader.read(after, 10, 100)
+    old.behind = False
+    reader.refresh()
+    assert [entry.data for entry in reader.read(after, 10, 100)] == [b"a", b"b", b"c"]
+    assert [entry.data for entry in reader.read(Position(9, 0), 10, 100)] == [b"c"]
+
+
+def test_a_failed_attempt_that_was_published_is_not_removed_by_an_old_listing() -> None:
+    bucket = Bucket()
+    old = OldListings(bucket)
+    old.behind = False
+    publisher = StorePublisher(old, "feed", 0)
+    written(old, 0, 9, [(1, b"a")], epoch=1)
+    old._shown = set(bucket.content)
+    publisher.publish(0, 9, publisher.attempt(0, 9, 1))
+    old.behind = True
+    with pytest.raises(LogUnavailable, match="no interval ends at 9"):
+        publisher.clear_attempt(0, 9, 1)
+    assert everything(MemoryStorage(bucket)) == [(1, b"a")]
+
+
 def test_another_changefeed_is_refused(reopened: Callable[..., Storage]) -> None:
     StorePublisher(reopened(), "feed", 5)
     with pytest.raises(ConfigError, match="belongs to changefeed 'feed'"):
@@ -215,7 +296,8 @@ def test_an_owner_that_wakes_up_late_changes_nothing() -> None:
     written(storage, 0, 9, [(1, b"a"), (7, b"b")], epoch=1)
     kept = dict(bucket.content)
     late = IntervalName(0, 9, old.epoch)
-    content = names.interval_json([names.SegmentRef(str(old.attempt(0, 9, 1)[0]), len(kept["entries/" + str(old.attempt(0, 9, 1)[0])]), 7)])
+    segment = str(old.attempt(0, 9, 1)[0])
+    content = names.Interval([names.SegmentRef(segment, len(kept[f"entries/{segment}"]), 7)]).to_json()
     frozen.append(lambda: bucket.content.update({f"entries/{late}": content, **{k: v for k, v in kept.items() if k.endswith(".seg")}}))
     new = StorePublisher(MemoryStorage(bucket), "feed", 0)
     for low, high in ((0, 5), (5, 8)):
@@ -263,7 +345,7 @@ def test_the_segments_of_an_interval_whose_put_is_under_way_stay() -> None:
     old = StorePublisher(MemoryStorage(bucket, gate), "feed", 0)
     written(MemoryStorage(bucket), 0, 9, rows, epoch=1)
     attempt = old.attempt(0, 9, 1)
-    content = names.interval_json([names.SegmentRef(str(attempt[0]), len(bucket.content[f"entries/{attempt[0]}"]), 7)])
+    content = names.Interval([names.SegmentRef(str(attempt[0]), len(bucket.content[f"entries/{attempt[0]}"]), 7)]).to_json()
     with pytest.raises(LogUnavailable):
         old.publish(0, 9, attempt)
     old.clear_attempt(0, 9, 1)

@@ -1,4 +1,5 @@
-"""Locks of files that simulated drivers take: one that stands still while it holds one keeps the others out."""
+"""What simulated drivers do with files. A lock that one holds while it stands still keeps the others out. A listing of parts may be behind,
+as NFS shows one."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from types import TracebackType
 from tests.support.simulate.actors import current_actor
 from tidemill.changelog.storage.flock import FileLock
 from tidemill.errors import FolderHeld
+from tidemill.sinks.base import BatchContext
+from tidemill.sinks.parts import PartReader
 
 
 def _nothing() -> None:
@@ -31,3 +34,11 @@ class GatedFileLock(FileLock):
     def _wait(self, handle: int) -> None:
         os.close(handle)
         raise FolderHeld(f"{self.path} is held")
+
+
+class GatedPartReader(PartReader):
+    """Lists the parts as an effect. A listing that is behind shows the folder as it was before the tasks."""
+
+    def names(self, ctx: BatchContext) -> list[str]:
+        actor = current_actor()
+        return actor.gate("list parts", lambda: [] if actor.behind else PartReader.names(self, ctx))

@@ -1,4 +1,4 @@
-"""A bucket each of whose requests is an effect of the actor that opens it."""
+"""A bucket each of whose requests is an effect of the actor that opens it. A listing may be behind: it lacks the newest objects."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
-from tests.support.simulate.actors import current_gate
+from tests.support.simulate.actors import current_actor
 from tidemill.changelog.storage.base import Draft, Token
 from tidemill.errors import LogUnavailable, SinkUnavailable
 
 T = TypeVar("T")
+MOST_BEHIND = 5
+"""Objects at most that a listing which is behind does not show."""
 
 
 class GatedStorage(MemoryStorage):
@@ -18,19 +20,27 @@ class GatedStorage(MemoryStorage):
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket)
-        self._actor_gate = current_gate()
+        self._actor = current_actor()
 
     def _gated(self, request: str, act: Callable[[], T]) -> T:
         try:
-            return self._actor_gate(request, act)
+            return self._actor.gate(request, act)
         except SinkUnavailable as error:
             raise LogUnavailable(str(error)) from error
 
+    def _listed(self) -> MemoryStorage:
+        """The storage that a listing shows."""
+        shown = Bucket()
+        written = sorted(self.bucket.content, key=lambda name: self.bucket.modified[name])
+        for name in written[: -1 - len(written) % MOST_BEHIND] if self._actor.behind else written:
+            shown.put(name, b"")
+        return MemoryStorage(shown)
+
     def names(self, folder: str) -> list[str]:
-        return self._gated(f"list {folder}", lambda: MemoryStorage.names(self, folder))
+        return self._gated(f"list {folder}", lambda: self._listed().names(folder))
 
     def subfolders(self, folder: str) -> list[str]:
-        return self._gated(f"list {folder}", lambda: MemoryStorage.subfolders(self, folder))
+        return self._gated(f"list {folder}", lambda: self._listed().subfolders(folder))
 
     def read(self, name: str) -> bytes | None:
         return self._gated(f"read {name}", lambda: MemoryStorage.read(self, name))

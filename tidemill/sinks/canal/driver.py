@@ -77,7 +77,7 @@ class CanalDriverSink(ByDispatchers):
         if store.holds(ctx.from_ts, ctx.to_ts):
             store.clear_attempt(ctx.from_ts, ctx.to_ts, ctx.epoch)
             return
-        written = store.attempt(ctx.from_ts, ctx.to_ts, ctx.epoch)
+        written = store.attempt(ctx.from_ts, ctx.to_ts, ctx.epoch, ctx.acked)
         if self._ddls:
             written.append(self._write_ddls(ctx, store, written))
         store.publish(ctx.from_ts, ctx.to_ts, written, lambda: ctx.check_fence(now=True))

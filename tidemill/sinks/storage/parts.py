@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import socket
 import tempfile
@@ -24,14 +23,13 @@ from tidemill import statefile
 from tidemill.errors import SinkUnavailable
 from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
 from tidemill.sinks.owner import NOTE
-from tidemill.sinks.parts import append_to, file_errors, is_over, new_writer_id
+from tidemill.sinks.parts import append_to, file_errors, is_over, list_name, list_text, new_writer_id, read_lists
 from tidemill.sinks.storage.paths import FOLDER, inside
 from tidemill.sinks.storage.store import Store
 from tidemill.statefile import Fields
 
 TRIES = f"{FOLDER}/tries"
 _BEGIN = "begin.json"
-_LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +80,8 @@ def listed(store: Store, ctx: BatchContext) -> list[Part]:
     names = store.names(folder)
     if _BEGIN not in names:
         raise SinkUnavailable(f"{store}: batch {ctx.batch}, try {ctx.epoch} is over: another driver has removed its parts")
-    lists = sorted((int(m[1]), int(m[2]), m[0]) for name in names if (m := _LIST.fullmatch(name)))
-    found, messages = [], 0
-    for _, _, name in lists:
-        text = store.read(f"{folder}/{name}")
-        if text is None:
-            raise SinkUnavailable(f"{store}: {folder}/{name} was listed and is gone")
-        where = f"{store}/{folder}/{name}"
-        content = statefile.read(text, where, NOTE)
-        found += [_part(part, where) for part in content.parts("parts")]
-        messages += content.integer("messages")
-    if ctx.acked is not None and messages != ctx.acked:
-        raise SinkUnavailable(f"{store}: the listing of {folder} is behind: it has {messages} of {ctx.acked} messages")
-    return found
+    entries = read_lists(names, lambda name: store.read(f"{folder}/{name}"), ctx, f"{store}/{folder}")
+    return [_part(entry, where) for entry, where in entries]
 
 
 def _part(entry: Fields, where: str) -> Part:
@@ -160,8 +147,8 @@ class PartFiles:
             else:
                 _sync(path)
         self._check_fence(now=True)
-        text = json.dumps({"parts": [asdict(part) for part in parts], "messages": taken - self._listed})
-        self._store.stage(f"{self._folder}/{self._item}.{self._round}.json", text.encode())
+        text = list_text([asdict(part) for part in parts], taken - self._listed)
+        self._store.stage(f"{self._folder}/{list_name(self._item, self._round)}", text)
         self._forget(parts)
         self._round, self._listed = self._round + 1, taken
 

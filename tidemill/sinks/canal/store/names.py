@@ -109,29 +109,35 @@ class SegmentRef:
     last_ts: int
 
 
-def interval_json(segments: Sequence[SegmentRef]) -> bytes:
-    """The content of an interval's file."""
-    rows = [[one.name, one.size, one.last_ts] for one in segments]
-    return (json.dumps({"format": FORMAT, "segments": rows}) + "\n").encode()
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The content of an interval's file. `after`: where the interval before it ends; 0: not said."""
 
+    segments: Sequence[SegmentRef]
+    after: int = 0
 
-def parse_interval_json(data: bytes, name: str) -> list[SegmentRef]:
-    """Parse an interval's file. Raises LogCorrupt naming it."""
-    fields = statefile.read(data, name)
-    if fields.integer("format") != FORMAT:
-        raise LogCorrupt(f"{redact(name)} lists no segments of format {FORMAT}")
-    found: list[SegmentRef] = []
-    for i, row in enumerate(fields.items("segments")):
-        match row:
-            case [str(path), int(size), int(last_ts)] if 0 <= size <= MAX_TS and 0 <= last_ts <= MAX_TS:
-                folder, _, file = path.partition("/")
-                if is_hour(folder) and parse_segment(file) is not None:
-                    found.append(SegmentRef(path, size, last_ts))
-                    continue
-        raise fields.broken(f"segments[{i}] is not the name of a segment, its size, and its last ts")
-    if any(a.last_ts > b.last_ts for a, b in pairwise(found)):
-        raise LogCorrupt(f"{redact(name)}: its segments are not in order")
-    return found
+    def to_json(self) -> bytes:
+        rows = [[one.name, one.size, one.last_ts] for one in self.segments]
+        return (json.dumps({"format": FORMAT, "segments": rows} | ({"after": self.after} if self.after else {})) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> Interval:
+        """Raises LogCorrupt naming the file."""
+        fields = statefile.read(data, name)
+        if fields.integer("format") != FORMAT:
+            raise LogCorrupt(f"{redact(name)} lists no segments of format {FORMAT}")
+        found: list[SegmentRef] = []
+        for i, row in enumerate(fields.items("segments")):
+            match row:
+                case [str(path), int(size), int(last_ts)] if 0 <= size <= MAX_TS and 0 <= last_ts <= MAX_TS:
+                    folder, _, file = path.partition("/")
+                    if is_hour(folder) and parse_segment(file) is not None:
+                        found.append(SegmentRef(path, size, last_ts))
+                        continue
+            raise fields.broken(f"segments[{i}] is not the name of a segment, its size, and its last ts")
+        if any(a.last_ts > b.last_ts for a, b in pairwise(found)):
+            raise LogCorrupt(f"{redact(name)}: its segments are not in order")
+        return cls(found, fields.integer("after", default=0))
 
 
 def valid_intervals(names: Iterable[IntervalName], after: int, head: int) -> list[IntervalName]:

@@ -3,22 +3,27 @@
 An interval is published in one step, by the file that names its segments; then the head moves to its end. Readers use what lies at or below
 the head. Who owns the store, and what stops an owner that lost it, is as in the change log (`changelog.ownership`): locally the folder's
 lock; on an object store the head moves by compare-and-swap, and what a late owner publishes has an older epoch.
+
+A listing may be behind, as that of a folder of NFS. One that lacks segments of an attempt has other entries than the tasks have flushed.
+head.json says where the last interval ends, and each interval where the one before it does: by a listing that lacks one nothing is removed,
+and nothing behind it is read.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tidemill.changelog import log_format
 from tidemill.changelog.files.smallfiles import HeadFile
 from tidemill.changelog.ownership import Ownership
+from tidemill.changelog.reader import read_head_and_last
 from tidemill.changelog.storage.base import Storage
-from tidemill.errors import ConfigError, LogCorrupt, LogUnavailable, SinkError, redact
+from tidemill.errors import ConfigError, LogCorrupt, LogUnavailable, SinkUnavailable, redact
 from tidemill.sinks.canal.store import names
 from tidemill.sinks.canal.store.file import SegmentFile
-from tidemill.sinks.canal.store.names import ENTRIES, STORE, IntervalName, SegmentName, SegmentRef, StoreIdentity
+from tidemill.sinks.canal.store.names import ENTRIES, STORE, Interval, IntervalName, SegmentName, SegmentRef, StoreIdentity
 from tidemill.sinks.canal.store.position import Position
 from tidemill.sinks.canal.store.segment import Ends
 from tidemill.tso import MAX_TS
@@ -38,6 +43,7 @@ class StorePublisher:
         self._ownership = Ownership(storage, [ENTRIES])
         self._identity = self._opened(changefeed, begins, fresh=fresh)
         self._head = HeadFile(storage, ENTRIES, self._ownership)
+        self._last = read_head_and_last(storage, ENTRIES)[1]  # where the last interval ends; 0: not known
         self._fills = self._begins_of(changefeed, begins)
         self._adopt()
 
@@ -107,12 +113,15 @@ class StorePublisher:
         first = names.hour_of(self.head)
         found: dict[str, list[str]] = {hour: self._storage.names(f"{ENTRIES}/{hour}") for hour in self._hours(first)}
         intervals = [one for files in found.values() for name in files if (one := names.parse_interval(name)) is not None]
+        if names.hour_of(self._last) >= first:
+            check_listed(self._storage, intervals, self._last, self.begins)
         head = self.head
         for one in names.valid_intervals([one for one in intervals if one.from_ts >= head], head, MAX_TS):
             head = one.to_ts
         if head > self.head:
-            self._head.put(head)
-        kept = {ref.name for one in intervals for ref in read_interval(self._storage, one)}
+            self._last = head
+            self._head.put(head, self._last)
+        kept = {ref.name for one in intervals for ref in read_interval(self._storage, one).segments}
         with self._ownership.publishing(ENTRIES):
             for hour, files in found.items():
                 for name in files:
@@ -128,8 +137,9 @@ class StorePublisher:
 
     # ---- publishing
 
-    def attempt(self, from_ts: int, to_ts: int, epoch: int) -> list[SegmentName]:
-        """The segments that tasks of this epoch have written for (from_ts, to_ts], in order. Raises SinkError where some are missing."""
+    def attempt(self, from_ts: int, to_ts: int, epoch: int, entries: int | None = None) -> list[SegmentName]:
+        """The segments that tasks of this epoch have written for (from_ts, to_ts], in order. `entries`: how many the tasks have flushed;
+        None: nobody counted. Raises SinkUnavailable where some are missing: the listing is behind."""
         found: dict[tuple[int, int], SegmentName] = {}
         for one in sorted(self._written(from_ts, to_ts)):
             if one.epoch == epoch:
@@ -138,10 +148,12 @@ class StorePublisher:
         at = from_ts
         for one in chain:
             if one.from_ts != at:
-                raise SinkError(f"{self}: the segments of ({from_ts}, {to_ts}] do not join between {at} and {one.from_ts}")
+                raise SinkUnavailable(f"{self}: the segments of ({from_ts}, {to_ts}] do not join between {at} and {one.from_ts}")
             at = one.to_ts
         if chain and at != to_ts:
-            raise SinkError(f"{self}: the segments of ({from_ts}, {to_ts}] end at {at}")
+            raise SinkUnavailable(f"{self}: the segments of ({from_ts}, {to_ts}] end at {at}")
+        if entries is not None and (there := sum(self.ends(one)[0].entries for one in chain)) != entries:
+            raise SinkUnavailable(f"{self}: the listing of ({from_ts}, {to_ts}] is behind: it has {there} of {entries} entries")
         return chain
 
     def _written(self, from_ts: int, to_ts: int) -> Iterator[SegmentName]:
@@ -154,9 +166,11 @@ class StorePublisher:
                         yield one
 
     def clear_attempt(self, from_ts: int, to_ts: int, epoch: int) -> None:
-        """Remove the segments of an attempt, unless they are published or may still be."""
+        """Remove the segments of an attempt, unless they are published or may still be. Raises LogUnavailable if the listing is behind."""
         intervals = [one for one in self._intervals(from_ts, to_ts) if one.from_ts < to_ts and one.to_ts > from_ts]
-        kept = {ref.name for one in intervals for ref in read_interval(self._storage, one)}
+        if from_ts < self._last <= to_ts:
+            check_listed(self._storage, intervals, self._last, self.begins)
+        kept = {ref.name for one in intervals for ref in read_interval(self._storage, one).segments}
         for segment in list(self._written(from_ts, to_ts)):
             if segment.epoch == epoch and str(segment) not in kept and not self._may_be_named(segment):
                 self._storage.delete(f"{ENTRIES}/{segment}")
@@ -196,10 +210,12 @@ class StorePublisher:
                 refs.append(SegmentRef(str(one), size, ends.last.commit_ts))
         check_fence()
         if refs:
-            self._publish_interval(IntervalName(from_ts, to_ts, self.epoch), refs)
+            self._publish_interval(IntervalName(from_ts, to_ts, self.epoch), Interval(refs, self._last if self._fills is None else 0))
         if self._fills is None:
+            if refs:
+                self._last = to_ts
             with self._ownership.publishing(ENTRIES):
-                self._head.put(max(to_ts, self._head.ts))
+                self._head.put(max(to_ts, self._head.ts), self._last)
             if not refs:  # no interval says so
                 self._head.sync(self._head.ts)
         elif to_ts >= self.begins:
@@ -207,11 +223,11 @@ class StorePublisher:
         for one in empty:
             self._storage.delete(f"{ENTRIES}/{one}")
 
-    def _publish_interval(self, name: IntervalName, refs: Sequence[SegmentRef]) -> None:
+    def _publish_interval(self, name: IntervalName, interval: Interval) -> None:
         folder, _, file = f"{ENTRIES}/{name}".rpartition("/")
         draft = self._storage.draft(folder)
         try:
-            draft.sink.write(names.interval_json(refs))
+            draft.sink.write(interval.to_json())
             draft.seal()
             with self._ownership.publishing_to(ENTRIES, name.to_ts):
                 draft.publish(file)
@@ -247,9 +263,19 @@ def read_identity(storage: Storage) -> StoreIdentity | None:
     return StoreIdentity.from_json(data, storage.path(STORE)) if data is not None else None
 
 
-def read_interval(storage: Storage, name: IntervalName) -> list[SegmentRef]:
-    """The segments of an interval. Raises LogCorrupt if it is not there."""
+def check_listed(storage: Storage, intervals: Iterable[IntervalName], last: int, begins: int) -> None:
+    """Raise LogUnavailable if a listing lacks the interval that ends at `last`, as another file says. Retention removes those up to
+    `begins`."""
+    if last > begins and all(one.to_ts != last for one in intervals):
+        raise LogUnavailable(
+            f"{redact(storage.path(ENTRIES))}: no interval ends at {last}, and another file says that one does",
+            hint="The storage shows an old listing, as NFS may for a minute, or the file is gone: restore it.",
+        )
+
+
+def read_interval(storage: Storage, name: IntervalName) -> Interval:
+    """The content of an interval. Raises LogCorrupt if it is not there."""
     data = storage.read(f"{ENTRIES}/{name}")
     if data is None:
         raise LogCorrupt(f"{redact(storage.path(f'{ENTRIES}/{name}'))} is gone")
-    return names.parse_interval_json(data, storage.path(f"{ENTRIES}/{name}"))
+    return Interval.from_json(data, storage.path(f"{ENTRIES}/{name}"))

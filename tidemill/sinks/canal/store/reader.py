@@ -9,21 +9,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
-from tidemill.changelog import log_format
-from tidemill.changelog.reader import parse_head, read_synced
+from tidemill.changelog.reader import read_head_and_last, read_synced
 from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.open import open_storage
-from tidemill.errors import LogError, PositionGone, SegmentGone, redact
+from tidemill.errors import LogError, LogUnavailable, PositionGone, SegmentGone, redact
 from tidemill.sinks.canal.store import names
 from tidemill.sinks.canal.store.file import SegmentFile
-from tidemill.sinks.canal.store.names import ENTRIES, IntervalName, SegmentRef
+from tidemill.sinks.canal.store.names import ENTRIES, Interval, IntervalName, SegmentRef
 from tidemill.sinks.canal.store.position import Position, StoredEntry
-from tidemill.sinks.canal.store.publish import read_identity, read_interval
+from tidemill.sinks.canal.store.publish import check_listed, read_identity, read_interval
 from tidemill.sinks.canal.store.segment import Block
 from tidemill.tso import describe
 
 HOURS, INTERVALS, FILES, BLOCKS = 4, 256, 64, 64
-"""How many are kept: lists of names, lists of segments, open files, blocks."""
+"""How many are kept: lists of names, contents of intervals, open files, blocks."""
 _END = 1 << 62
 
 K = TypeVar("K", bound=Hashable)
@@ -60,10 +59,10 @@ class EntryStoreReader:
         self._storage = open_storage(location)
         self._hours: list[str] = []
         self._intervals: _Kept[str, list[IntervalName]] = _Kept(HOURS)
-        self._segments: _Kept[IntervalName, list[SegmentRef]] = _Kept(INTERVALS)
+        self._contents: _Kept[IntervalName, Interval] = _Kept(INTERVALS)
         self._files: _Kept[str, SegmentFile] = _Kept(FILES)
         self._blocks: _Kept[tuple[str, int], Block] = _Kept(BLOCKS)
-        self._begins = self._head = 0
+        self._begins = self._head = self._last = 0
         self.refresh()
 
     @property
@@ -87,19 +86,21 @@ class EntryStoreReader:
                 f"{redact(self._storage.location)} is not an entry store: it has no {names.STORE}",
                 hint="A changefeed with a canal:// sink makes it.",
             )
-        name = f"{ENTRIES}/{log_format.HEAD}"
-        head = parse_head(self._storage.read(name), self._storage.path(name)) or read_synced(self._storage, ENTRIES) or 0
-        head = max(head, identity.begins)
+        head, last = read_head_and_last(self._storage, ENTRIES)
+        head = max(head or read_synced(self._storage, ENTRIES) or 0, identity.begins)
         if identity.begins < self._begins or head < self._head:  # filled in front, or made again
             self._forget()
         moved = head != self._head
         if moved or identity.begins != self._begins:
             hour = names.hour_of(head)
-            self._hours = sorted(h for h in self._storage.subfolders(ENTRIES) if names.is_hour(h) and h <= hour)
+            hours = sorted(h for h in self._storage.subfolders(ENTRIES) if names.is_hour(h) and h <= hour)
+            if names.hour_of(last) not in hours:
+                check_listed(self._storage, (), last, identity.begins)
+            self._hours = hours
             for one in self._hours:
                 if one >= names.hour_of(self._head):
                     self._intervals.drop(one)
-        self._begins, self._head = identity.begins, head
+        self._begins, self._head, self._last = identity.begins, head, last
         return moved
 
     def read(self, after: Position, most_entries: int, most_bytes: int) -> list[StoredEntry]:
@@ -129,18 +130,23 @@ class EntryStoreReader:
             )
         try:
             yield from self._behind(after)
-        except SegmentGone:  # by retention, or by a replay
+        except (SegmentGone, LogUnavailable):  # by retention, or by a replay; or a listing was behind
             self._forget()
             raise
 
     def _behind(self, after: Position) -> Iterator[tuple[Block, int]]:
         low = after
-        for interval in self._intervals_from(after.commit_ts):
-            low = max(low, Position(interval.from_ts, _END))
-            for ref in self._segments.get(interval, lambda interval=interval: read_interval(self._storage, interval)):  # type: ignore[misc]
+        before: list[IntervalName] = []
+        for name in self._intervals_from(after.commit_ts):
+            low = max(low, Position(name.from_ts, _END))
+            interval = self._contents.get(name, lambda name=name: read_interval(self._storage, name))  # type: ignore[misc]
+            if interval.after >= after.commit_ts:
+                check_listed(self._storage, before, interval.after, self._begins)
+            before = [name]
+            for ref in interval.segments:
                 if ref.last_ts >= low.commit_ts:
-                    yield from self._of_segment(ref, low, interval.to_ts)
-            low = max(low, Position(interval.to_ts, _END))  # a late publication of an earlier owner may reach back
+                    yield from self._of_segment(ref, low, name.to_ts)
+            low = max(low, Position(name.to_ts, _END))  # a late publication of an earlier owner may reach back
 
     def _of_segment(self, ref: SegmentRef, low: Position, to_ts: int) -> Iterator[tuple[Block, int]]:
         file = self._files.get(ref.name, lambda: SegmentFile(self._storage, ref.name))
@@ -165,9 +171,11 @@ class EntryStoreReader:
 
     def _list(self, hour: str) -> list[IntervalName]:
         found = [one for name in self._storage.names(f"{ENTRIES}/{hour}") if (one := names.parse_interval(name)) is not None]
+        if hour == names.hour_of(self._last):
+            check_listed(self._storage, found, self._last, self._begins)
         return names.valid_intervals(found, 0, self._head)
 
     def _forget(self) -> None:
-        for kept in (self._intervals, self._segments, self._files, self._blocks):
+        for kept in (self._intervals, self._contents, self._files, self._blocks):
             kept.clear()
-        self._head = 0
+        self._head = self._last = 0

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from tidemill.diff.model import DiffTable, Hashed
 from tidemill.protocols.sql.literals import name
+from tidemill.protocols.sql.predicates import compared_as
 from tidemill.tidb.rows.cells import Family, family
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
@@ -27,7 +28,9 @@ def _quoted(text: str) -> str:
 def literal_of(column: ColumnInfo) -> str:
     """Return the expression for a column's literal."""
     c = name(column.name)
-    if column.tp == MySQLType.ENUM:
+    if elements := compared_as(column).elements:  # the number of so wide a SET is a DOUBLE in TiDB
+        text = f"CAST({'|'.join(f'((FIND_IN_SET({element},{c})>0)<<{bit})' for bit, element in enumerate(elements))} AS CHAR)"
+    elif column.tp == MySQLType.ENUM:
         text = f"IF({c}+0=0,'0/*0*/',CAST({c}+0 AS CHAR))"
     else:
         match family(column):

@@ -103,6 +103,7 @@ def test_older_rows_have_the_time_that_they_have_upstream(db: MariaDb, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.mariadb("a TiDB knows all zones by itself")
 def test_a_zone_that_the_server_lacks_is_an_error_with_its_cure_where_its_offset_is_not_enough(db: MariaDb, tmp_path: Path) -> None:
     sql = SqlLog()
     sql.run("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -125,7 +126,7 @@ def test_a_table_like_one_that_is_not_delivered_is_made(db: MariaDb, tmp_path: P
 def test_fractions_are_rounded_as_upstream(db: MariaDb) -> None:
     for setting in (STRICT.decode(), LENIENT.decode(), f"SET SESSION sql_mode = {DDL_SQL_MODE}"):
         db.run(
-            setting, "CREATE OR REPLACE TABLE app.t (a TIME(6), b DATETIME(6))",
+            setting, "DROP TABLE IF EXISTS app.t", "CREATE TABLE app.t (a TIME(6), b DATETIME(6))",
             "INSERT INTO app.t VALUES ('00:00:00.999999', '2020-01-01 00:00:00.999999')",
             "ALTER TABLE app.t MODIFY COLUMN a TIME, MODIFY COLUMN b DATETIME",
         )  # fmt: skip

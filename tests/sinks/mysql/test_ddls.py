@@ -68,7 +68,7 @@ def await_that(condition: Any) -> None:
 
 
 def waiting(db: MariaDb) -> int:
-    return int(db.rows("SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'")[0][0])
+    return int(db.rows("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'ALTER TABLE%' AND command = 'Query'")[0][0])
 
 
 def indexes(db: MariaDb) -> set[str]:

@@ -120,7 +120,7 @@ TWICE = {
     "an index without a name": (
         "ALTER TABLE `s`.`u` ADD INDEX(`c2`), COMMENT = 'x'",
         "ADD INDEX",
-        "SELECT index_name FROM information_schema.statistics WHERE table_schema = 's' AND table_name = 'u' ORDER BY 1",
+        "SELECT index_name FROM information_schema.statistics WHERE table_schema = 's' AND table_name = 'u' ORDER BY LOWER(index_name)",
         [("c2",), ("PRIMARY",)],
         Action.MULTI_SCHEMA_CHANGE,
     ),
@@ -133,9 +133,13 @@ TWICE = {
     ),
 }
 
+NOT_IN_TIDB = ("columns that swap", "a column of numbers")
+
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
-@pytest.mark.parametrize("what", TWICE)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.mariadb("TiDB refuses it")) if what in NOT_IN_TIDB else what for what in TWICE]
+)
 def test_a_ddl_whose_answer_is_lost_runs_once(db: MariaDb, sinks: Any, monkeypatch: pytest.MonkeyPatch, what: str, behind: bool) -> None:
     query, pattern, ask, expected, action = TWICE[what]
     lost(db, sinks(), monkeypatch, query, f"^ALTER.*{pattern}", behind=behind, type=action)
@@ -149,19 +153,19 @@ def test_a_ddl_whose_answer_is_lost_runs_once(db: MariaDb, sinks: Any, monkeypat
 
 
 def test_a_table_that_is_neither_as_before_nor_as_after_stops_the_feed(db: MariaDb, sinks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    query = "ALTER TABLE `s`.`t` RENAME COLUMN `c1` TO `c2`, RENAME COLUMN `c2` TO `c1`"
+    query, _, ask, expected, _ = TWICE["an index without a name"]
     lost(db, sinks(), monkeypatch, query, "^ALTER", behind=True, type=Action.MULTI_SCHEMA_CHANGE)
-    db.run("ALTER TABLE s.t ADD COLUMN z INT")
+    db.run("ALTER TABLE s.u ADD COLUMN z INT")
     again = sinks()
     again.begin(2, LATER, END)
     with pytest.raises(SinkError, match=r"(?s)neither as it was before.*it was:.*it would be:.*it is:.*`z`") as caught:
         again.ddl(query, END, type=Action.MULTI_SCHEMA_CHANGE)
     assert not caught.value.retryable
-    db.run("ALTER TABLE s.t DROP COLUMN z")
+    db.run("ALTER TABLE s.u DROP COLUMN z")
     ctx = again.begin(3, LATER, END)
     again.ddl(query, END, type=Action.MULTI_SCHEMA_CHANGE)
     again.driver.finish_batch(ctx)
-    assert db.rows("SELECT c1, c2 FROM s.t") == [(10, 1)]
+    assert db.rows(ask) == expected
 
 
 def test_an_exchange_of_which_the_ids_say_nothing_stops_the_feed(db: MariaDb, sinks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,8 +198,8 @@ def test_a_statement_that_an_older_driver_runs_is_waited_for(db: MariaDb, sinks:
 
         first = threading.Thread(target=run)
         first.start()
-        waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'"
-        while db.rows(waiting) != [(1,)]:
+        running = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'ALTER TABLE%'"
+        while db.rows(running) != [(1,)]:  # it waits for the reader
             threading.Event().wait(0.05)
         new = sinks()
         taken.append(True)

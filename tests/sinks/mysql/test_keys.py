@@ -56,6 +56,19 @@ def test_a_key_whose_literal_is_compared_otherwise(mariadb: MariaDb, tmp_path: P
     assert [*wrong(mariadb, sql)] == []
 
 
+def test_a_wide_bit_is_updated(mariadb: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TiDB reads its bytes in the wrong order where it is set to VALUES()."""
+    hurried(monkeypatch)
+    sql, log = log_of(
+        tmp_path,
+        "CREATE TABLE app.b (id INT PRIMARY KEY, t VARCHAR(9), b BIT(64), c BIT(56))",
+        *(f"INSERT INTO app.b VALUES ({n}, 'a', 1, 1)" for n in (1, 2)),
+        "UPDATE app.b SET b = 9007199254740993 + id, c = 9007199254740993 + id, t = 'it''s, b'",
+    )
+    held(mariadb, log)
+    assert [*wrong(mariadb, sql)] == []
+
+
 @pytest.mark.parametrize(
     ("kind", "goes", "stays"),
     [

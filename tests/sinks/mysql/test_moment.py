@@ -59,6 +59,6 @@ def test_the_column_with_the_most_digits_tells(columns: list[tuple[MySQLType, in
 
 def test_a_session_of_an_unknown_zone_reads_a_local_time_itself() -> None:
     assert Moment(BEFORE, added((MySQLType.DATETIME, 3, NOW, "2023-11-14 22:13:20.654")), QUEUED, "").sql == (
-        "UNIX_TIMESTAMP('2023-11-14 22:13:20.654000') + 0.0000005"
+        "UNIX_TIMESTAMP('2023-11-14 22:13:20.654000') + 0.00000025"
     )
-    assert Moment(None, BEFORE, QUEUED, "").sql == "1700000000.1230005"
+    assert Moment(None, BEFORE, QUEUED, "").sql == "1700000000.12300025"

@@ -67,6 +67,27 @@ def test_a_transaction_deletes_updates_and_inserts_many_rows_at_a_time() -> None
     ]
 
 
+def test_a_wide_bit_is_set_to_its_literal() -> None:
+    """TiDB reads the bytes of its VALUES() in the wrong order."""
+    made = table([column(LONG), column(MySQLType.BIT, Flen=57), column(MySQLType.BIT, Flen=56), column(TEXT)], pk_is_handle=True)
+    assert statements(made, [update(1, b"1,258,259,'a,b'"), update(2, b"2,7,8,NULL")])[1::2] == [
+        b"INSERT INTO `s`.`t``x` (`c1`,`c2`,`c3`,`c4`) VALUES (" + row + b") ON DUPLICATE KEY UPDATE `c1`=VALUES(`c1`),`c2`=" + bits
+        + b",`c3`=VALUES(`c3`),`c4`=VALUES(`c4`)"
+        for row, bits in ((b"1,258,259,'a,b'", b"258"), (b"2,7,8,NULL", b"7"))
+    ]  # fmt: skip
+
+
+def test_a_wide_set_is_compared_by_its_elements() -> None:
+    elements = [f"e{n}" for n in range(53)] + ["it's"]
+    wide = table([column(MySQLType.SET, Elems=elements), column(LONG)], key=[0])
+    listed = ",".join(["'it''s'" if element == "it's" else f"'{element}'" for element in elements]).encode()
+    assert SqlTable("s", "t", wide).key_of([b"3"]) == b"`c1`=MAKE_SET(3," + listed + b")"
+    assert not SqlTable("s", "t", wide).key_is_list
+    narrow, empty = (table([column(MySQLType.SET, Elems=some), column(LONG)], key=[0]) for some in (elements[1:], ["", *elements]))
+    assert SqlTable("s", "t", narrow).where(b"3") == b"`c1`=3"
+    assert SqlTable("s", "t", empty).where(b"3") == b"CAST(`c1` AS UNSIGNED)=3"
+
+
 def test_limits_cut_statements() -> None:
     assert statements(KEYED, [insert(n) for n in range(3)], rows=2) == [INSERT + b"(0,'a'),(1,'a')", INSERT + b"(2,'a')"]
     assert statements(KEYED, [insert(n) for n in range(3)], bytes=10) == [INSERT + b"(%d,'a')" % n for n in range(3)]

@@ -46,7 +46,13 @@ class TiDb(RealDatabase):
             "temp-dir": str(self.temporary), "tmp-storage-path": str(self.temporary),
         }  # fmt: skip
         lines = [f"{name} = {json.dumps(value)}" for name, value in text.items()]
-        lines += ["[status]", "report-status = false", "[log]", 'level = "error"']
+        lines += [
+            "[status]",
+            "report-status = false",
+            "[log]",
+            'level = "error"',
+            f"slow-query-file = {json.dumps(str(self.folder / 'slow.log'))}",
+        ]
         (self.folder / "tidb.toml").write_text("\n".join(lines))
 
     def _command(self) -> list[str]:

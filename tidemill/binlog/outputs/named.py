@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tidemill.binlog.outputs.writes import Column, RowWrite, Target, hashes_of
 from tidemill.errors import SchemaError
-from tidemill.protocols.sql.predicates import Compared
+from tidemill.protocols.sql.predicates import AS_IS, Compared
 
 Values = Mapping[str, str]
 """SQL literals by the column's name."""
@@ -49,13 +49,15 @@ Told = NamedRows | NamedDdl
 
 @dataclass(frozen=True, slots=True)
 class KnownColumn:
-    """A column downstream. `exact`: two of its values are equal only if their texts are. `compared`: how a row is found by its value."""
+    """A column downstream. `exact`: two of its values are equal only if their texts are. `compared`: how a row is found by its value.
+    `wide_bits`: a BIT that cannot be set to its VALUES() in every server."""
 
     name: str
     generated: bool = False
     nullable: bool = True
     exact: bool = True
-    compared: Compared = Compared.AS_IS
+    compared: Compared = AS_IS
+    wide_bits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class KnownTable:
         lower = [name.lower() for name in written]
         key = next((key for key in self.keys if self._finds(key, lower, here)), None)
         finding = [lower.index(name.lower()) for name in key.columns] if key is not None else list(range(len(written)))
-        columns = tuple(Column(name, here[name.lower()].compared) for name in written)
+        columns = tuple(Column(name, here[name.lower()].compared, here[name.lower()].wide_bits) for name in written)
         return Target(self.schema, self.name, columns, tuple(finding), key is not None)
 
     @staticmethod

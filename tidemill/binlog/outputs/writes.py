@@ -11,7 +11,7 @@ from tidemill.binlog.outputs.literals import literal
 from tidemill.binlog.outputs.transactions import TableChanges, Transaction
 from tidemill.binlog.rows import Cells, Image, RowChange
 from tidemill.protocols.sql.keys import conflict_keys
-from tidemill.protocols.sql.predicates import Compared, Condition, compared_as, conditions, joined, operand
+from tidemill.protocols.sql.predicates import AS_IS, Compared, Condition, compared_as, conditions, is_wide_bits, joined, operand
 from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -27,7 +27,8 @@ class Column:
     """A column that is written."""
 
     name: str
-    compared: Compared = Compared.AS_IS
+    compared: Compared = AS_IS
+    wide_bits: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +51,15 @@ class Target:
         """The columns' names in a statement."""
         return tuple(quote_name(column.name) for column in self.columns)
 
+    @cached_property
+    def wide_bits(self) -> tuple[int, ...]:
+        """The places of columns that an update sets to literals."""
+        return tuple(place for place, column in enumerate(self.columns) if column.wide_bits)
+
     @property
     def key_is_list(self) -> bool:
-        """Whether the key is one column."""
-        return self.has_key and len(self.finding) == 1
+        """Whether the key is one column whose literals make a list."""
+        return self.has_key and len(self.finding) == 1 and self.columns[self.finding[0]].compared.in_list
 
     @property
     def key_operand(self) -> bytes:
@@ -70,7 +76,7 @@ class Target:
         return joined(self._conditions, [image[place] for place in self.finding])
 
     def key_of(self, image: Sequence[str]) -> str:
-        """Return the text of a row's key: a literal if it is one column, else the condition."""
+        """Return the text of a row's key: a literal if they make a list, else the condition."""
         return image[self.finding[0]] if self.key_is_list else self.where(image)
 
 
@@ -153,7 +159,7 @@ class _Writer:
         lower = None if only is None else {name.lower() for name in only}
         self._columns = [c for c in info.output_columns if not c.is_generated and (lower is None or c.name.lower() in lower)]
         key = _handle(info, self._columns)
-        columns = tuple(Column(c.name, compared_as(c)) for c in self._columns)
+        columns = tuple(Column(c.name, compared_as(c), is_wide_bits(c)) for c in self._columns)
         finding = tuple(self._columns.index(c) for c in key or self._columns)
         self._target = Target(version.schema, info.name, columns, finding, bool(key))
         self._keys = _hashed_columns(info)

@@ -20,7 +20,7 @@ from functools import cached_property
 
 from tidemill.errors import MalformedRow, TidemillError
 from tidemill.protocols.csv.encode import go_float_v
-from tidemill.protocols.sql.predicates import Condition, compared_as, conditions, operand, quoted_name
+from tidemill.protocols.sql.predicates import Condition, compared_as, conditions, is_wide_bits, operand, quoted_name
 from tidemill.tidb.rows import Cell, RowReader
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
@@ -86,10 +86,15 @@ class SqlTable:
         self.key = found if self.has_key else self.columns
         self._reader = RowReader(info, UTC, json=json)
 
+    @cached_property
+    def wide_bits(self) -> tuple[int, ...]:
+        """The places of columns that an update sets to literals."""
+        return tuple(place for place, column in enumerate(self.columns) if is_wide_bits(column))
+
     @property
     def key_is_list(self) -> bool:
-        """Whether the key is one column, whose values make a list: the text of a key is a literal then, else a condition."""
-        return self.has_key and len(self.key) == 1
+        """Whether the key is one column whose literals make a list: the text of a key is a literal then, else a condition."""
+        return self.has_key and len(self.key) == 1 and compared_as(self.key[0]).in_list
 
     @property
     def key_operand(self) -> bytes:

@@ -8,7 +8,8 @@ under most collations `'a' = 'A'`, under nearly all `'a' = 'a '`. So texts are c
 | column | compared as | why |
 |---|---|---|
 | FLOAT | the DOUBLE that it is, with all of its digits | `f = 3.3` is false for the FLOAT 3.3 |
-| SET of more than 53 elements, or of unknown ones | `CAST(s AS UNSIGNED)` | MariaDB takes its number as signed, others as a DOUBLE |
+| SET of more than 53 elements | `MAKE_SET(number, elements…)` | MariaDB takes its number as signed, others as a DOUBLE |
+| the same with an empty or unknown element | `CAST(s AS UNSIGNED)` | its text does not tell its elements |
 | JSON, without a key | the document, in MariaDB its text | MySQL and TiDB take a string that is compared with JSON as a JSON string |
 | text, without a key | by the collation, and as bytes of UTF-8 | rows that differ only in case or trailing blanks are different rows |
 | all others | the literal | |
@@ -25,9 +26,11 @@ from dataclasses import dataclass
 
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
+from tidemill.tidb.schema.show import quoted
 
 EXACT_BITS = 53
 """Bits of an integer that a DOUBLE holds: MySQL and TiDB compare a SET with a number as DOUBLEs."""
+_EMPTY_ELEMENT = "''"
 
 DIALECTS = {
     "JSON": ("/*!80000 CAST(*/", "/*!80000  AS JSON)*/"),  # MySQL 8 and TiDB read it, MariaDB reads no comments of versions from 5.7 to 9
@@ -35,14 +38,53 @@ DIALECTS = {
 """What stands around a literal."""
 
 
-class Compared(enum.Enum):
+VALUES_BITS = 56
+"""TiDB's VALUES() of a BIT of more of them has its bytes in the wrong order."""
+
+
+class Form(enum.Enum):
     """How a column is compared."""
 
     AS_IS = enum.auto()
     AS_UNSIGNED = enum.auto()
+    AS_ELEMENTS = enum.auto()
     AS_DOCUMENT = enum.auto()
     AS_TEXT = enum.auto()  # VARCHAR and CHAR
     AS_LONG_TEXT = enum.auto()  # TEXT types: too large to stand in a statement twice
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How a column is compared. `elements`: those of a SET that is compared by them, as SQL literals."""
+
+    form: Form = Form.AS_IS
+    elements: tuple[str, ...] = ()
+
+    @property
+    def in_list(self) -> bool:
+        """Whether `IN` with literals finds rows by it."""
+        return self.form is not Form.AS_ELEMENTS
+
+    @property
+    def around(self) -> tuple[str, str]:
+        """What stands around the literal."""
+        match self.form:
+            case Form.AS_ELEMENTS:
+                return "MAKE_SET(", f",{','.join(self.elements)})"
+            case Form.AS_DOCUMENT:
+                return DIALECTS["JSON"]
+            case _:
+                return "", ""
+
+
+AS_IS = Compared()
+
+
+def as_set(elements: Sequence[str]) -> Compared:
+    """Return how a SET is compared. `elements`: SQL literals, none if they are unknown."""
+    if 0 < len(elements) <= EXACT_BITS:
+        return AS_IS
+    return Compared(Form.AS_ELEMENTS, tuple(elements)) if elements and _EMPTY_ELEMENT not in elements else Compared(Form.AS_UNSIGNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +99,21 @@ class Condition:
 def compared_as(column: ColumnInfo) -> Compared:
     """Return how a column is compared."""
     match column.tp:
-        case MySQLType.SET if not 0 < len(column.elems) <= EXACT_BITS:
-            return Compared.AS_UNSIGNED
+        case MySQLType.SET:
+            return as_set([quoted(element) for element in column.elems])
         case MySQLType.JSON:
-            return Compared.AS_DOCUMENT
+            return Compared(Form.AS_DOCUMENT)
         case MySQLType.VARCHAR | MySQLType.VAR_STRING | MySQLType.STRING if not column.is_binary:
-            return Compared.AS_TEXT
+            return Compared(Form.AS_TEXT)
         case MySQLType.TINY_BLOB | MySQLType.BLOB | MySQLType.MEDIUM_BLOB | MySQLType.LONG_BLOB if not column.is_binary:
-            return Compared.AS_LONG_TEXT
+            return Compared(Form.AS_LONG_TEXT)
         case _:
-            return Compared.AS_IS
+            return AS_IS
+
+
+def is_wide_bits(column: ColumnInfo) -> bool:
+    """Return whether a column cannot be set to its VALUES() in every server."""
+    return column.tp == MySQLType.BIT and column.flen > VALUES_BITS
 
 
 def quoted_name(text: str) -> str:
@@ -77,29 +124,31 @@ def quoted_name(text: str) -> str:
 def operand(name: str, compared: Compared) -> str:
     """Return a column of a key as it is compared with `=` or in a list."""
     column = quoted_name(name)
-    return f"CAST({column} AS UNSIGNED)" if compared is Compared.AS_UNSIGNED else column
+    return f"CAST({column} AS UNSIGNED)" if compared.form is Form.AS_UNSIGNED else column
 
 
 def conditions(columns: Sequence[tuple[str, Compared]], *, has_key: bool) -> tuple[Condition, ...]:
     """Return the conditions that find a row. `columns`: those of the key, or without a key all of them. A NULL equals a NULL there."""
     if has_key:
-        return tuple(Condition(place, operand(*column) + "=") for place, column in enumerate(columns))
+        return tuple(_condition(place, *column, "=") for place, column in enumerate(columns))
     return tuple(one for place, column in enumerate(columns) for one in _exact(place, *column))
 
 
+def _condition(place: int, name: str, compared: Compared, operator: str) -> Condition:
+    before, after = compared.around
+    return Condition(place, operand(name, compared) + operator + before, after)
+
+
 def _exact(place: int, name: str, compared: Compared) -> tuple[Condition, ...]:
-    column = quoted_name(name)
-    as_bytes = Condition(place, f"CAST(CONVERT({column} USING utf8mb4) AS BINARY)<=>")
-    match compared:
-        case Compared.AS_TEXT:  # the first one may use an index
-            return Condition(place, f"{column}<=>"), as_bytes
-        case Compared.AS_LONG_TEXT:
+    plain = _condition(place, name, compared, "<=>")
+    as_bytes = Condition(place, f"CAST(CONVERT({quoted_name(name)} USING utf8mb4) AS BINARY)<=>")
+    match compared.form:
+        case Form.AS_TEXT:  # the first one may use an index
+            return plain, as_bytes
+        case Form.AS_LONG_TEXT:
             return (as_bytes,)
-        case Compared.AS_DOCUMENT:
-            before, after = DIALECTS["JSON"]
-            return (Condition(place, f"{column}<=>{before}", after),)
         case _:
-            return (Condition(place, f"{operand(name, compared)}<=>"),)
+            return (plain,)
 
 
 def joined(found: Sequence[Condition], literals: Sequence[str]) -> str:

@@ -18,8 +18,8 @@ _DAYS = frozenset({MySQLType.DATE, MySQLType.NEWDATE})
 _WITH_NOW = _DAYS | {MySQLType.TIMESTAMP, MySQLType.DATETIME}
 _ZERO_DATE = "0000"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HALF_MICROSECOND = 5e-7
-"""Servers cut what is below a microsecond, and a float may lie just below its digits."""
+_QUARTER_MICROSECOND = 2.5e-7
+"""Servers cut what is below a microsecond, TiDB rounds it in what older rows get, and a float may lie just below its digits."""
 
 
 class Moment:
@@ -35,15 +35,15 @@ class Moment:
     @property
     def now(self) -> float:
         """The time for the session's `timestamp`, in seconds since 1970."""
-        return self._microseconds / 1_000_000 + _HALF_MICROSECOND
+        return self._microseconds / 1_000_000 + _QUARTER_MICROSECOND
 
     @property
     def sql(self) -> str:
         """The same for a session whose zone is not known here, as SQL."""
         column, local = self._told or (None, None)
         if column is None or local is None or column.tp == MySQLType.TIMESTAMP:
-            return f"{self._microseconds // 1_000_000}.{self._microseconds % 1_000_000:06d}5"
-        return f"UNIX_TIMESTAMP('{local:%Y-%m-%d %H:%M:%S.%f}') + {_HALF_MICROSECOND:.7f}"
+            return f"{self._microseconds // 1_000_000}.{self._microseconds % 1_000_000:06d}25"
+        return f"UNIX_TIMESTAMP('{local:%Y-%m-%d %H:%M:%S.%f}') + {_QUARTER_MICROSECOND:.8f}"
 
     @property
     def _microseconds(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tidemill.protocols.sql.literals import NO_ELEMENT, name
+from tidemill.protocols.sql.literals import NO_ELEMENT, literals, name
 from tidemill.protocols.sql.missed import Meets, Statement
 from tidemill.records import KIND_DELETE, KIND_UPDATE
 from tidemill.sinks.mysql.merge import Change, Writes, merged
@@ -57,6 +57,8 @@ class WrittenTable(Protocol):
     def key_is_list(self) -> bool: ...
     @property
     def key_operand(self) -> bytes: ...
+    @property
+    def wide_bits(self) -> Sequence[int]: ...
 
 
 class TableStatements:
@@ -70,7 +72,9 @@ class TableStatements:
         names = ",".join(columns).encode()
         self._insert = b"INSERT INTO " + self.name + b" (" + names + b") VALUES "
         self._replace = b"REPLACE INTO " + self.name + b" (" + names + b") VALUES "
-        self._on_duplicate = b" ON DUPLICATE KEY UPDATE " + ",".join(f"{c}=VALUES({c})" for c in columns).encode()
+        self._sets = [f"{c}=VALUES({c})".encode() for c in columns]
+        self._literal_sets = [(place, f"{columns[place]}=".encode()) for place in table.wide_bits]
+        self._on_duplicate = b" ON DUPLICATE KEY UPDATE " + b",".join(self._sets)
         self._delete = b"DELETE FROM " + self.name + b" WHERE "
         self._select = b"SELECT 1 FROM " + self.name + b" WHERE "
         self._plain = f"{table.schema}.{table.table}"
@@ -104,7 +108,7 @@ class TableStatements:
                 at += len(rows)
                 if len(rows) == 1:
                     yield self._meeting(self._select + self._any_of(keys), keys, safe=safe)
-                    yield Statement(self._insert + _tuples(rows) + self._on_duplicate)
+                    yield Statement(self._insert + _tuples(rows) + self._otherwise(rows[0]))
                 else:
                     text = self._insert + _tuples(rows) + self._on_duplicate
                     yield Statement(text, Meets.DUPLICATES, len(rows), self._plain, keys)
@@ -122,10 +126,18 @@ class TableStatements:
         """Return a statement that should meet a row for each key; in safe mode they may be gone already."""
         return Statement(text) if safe else Statement(text, Meets.AFFECTED, len(keys), self._plain, keys)
 
-    @staticmethod
-    def _update_rows(rows: Sequence[tuple[bytes, bytes]], limits: Limits) -> int:
+    def _otherwise(self, row: bytes) -> bytes:
+        """Return what a statement does where its row is there."""
+        if not self._literal_sets:
+            return self._on_duplicate
+        sets, values = self._sets.copy(), literals(row)
+        for place, begin in self._literal_sets:
+            sets[place] = begin + values[place]
+        return b" ON DUPLICATE KEY UPDATE " + b",".join(sets)
+
+    def _update_rows(self, rows: Sequence[tuple[bytes, bytes]], limits: Limits) -> int:
         """Return how many updated rows a statement may have."""
-        if not rows or sum(len(row) for _, row in rows) > limits.update_row_bytes * len(rows):
+        if self._literal_sets or not rows or sum(len(row) for _, row in rows) > limits.update_row_bytes * len(rows):
             return 1
         return min(limits.update_rows, limits.rows)
 

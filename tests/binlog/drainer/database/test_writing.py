@@ -217,7 +217,7 @@ def test_what_no_other_database_can_do_names_the_way_on(mariadb: MariaDb) -> Non
 def test_a_ddl_runs_at_its_own_time(mariadb: MariaDb) -> None:
     mariadb.clear()
     made = outlet(mariadb)
-    now = "UNIX_TIMESTAMP('2024-02-29 12:30:15.123456') + 0.0000005"
+    now = "UNIX_TIMESTAMP('2024-02-29 12:30:15.123456') + 0.00000025"
     at = DdlBinlog(9, Ddl("d", "t", "ALTER TABLE t ADD COLUMN c DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)", False, now=now))
     made.write([*MADE, transaction(4, RowChange(INSERT, None, image(1, 1))), at])
     earlier = ddl(449_000_000_000_000_000, "ALTER TABLE t ADD COLUMN e DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP")

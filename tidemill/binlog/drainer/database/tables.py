@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.binlog.outputs.named import KnownColumn, KnownKey, KnownTable
-from tidemill.protocols.sql.predicates import EXACT_BITS, Compared
+from tidemill.protocols.sql.predicates import VALUES_BITS, Compared, Form, as_set
 from tidemill.sinks.mysql.connection import Connection
 
 _COLUMNS = """SELECT column_name, extra, is_nullable, data_type, collation_name, column_type FROM information_schema.columns
@@ -18,9 +18,9 @@ WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_na
 _INEXACT = frozenset({"float", "double", "json"})
 """Two values may be equal whose texts are not."""
 _TEXTS = {
-    **dict.fromkeys(("char", "varchar"), Compared.AS_TEXT),
-    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), Compared.AS_LONG_TEXT),
-    "json": Compared.AS_DOCUMENT,
+    **dict.fromkeys(("char", "varchar"), Compared(Form.AS_TEXT)),
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), Compared(Form.AS_LONG_TEXT)),
+    "json": Compared(Form.AS_DOCUMENT),
 }
 _ELEMENT = re.compile(r"'(?:[^']|'')*'")
 
@@ -52,14 +52,12 @@ def _column(name: Any, extra: Any, nullable: Any, data_type: Any, collation: Any
     exact = kind not in _INEXACT and (collation is None or kind in ("enum", "set"))
     return KnownColumn(
         str(name), "GENERATED" in str(extra).upper() and "DEFAULT_GENERATED" not in str(extra).upper(), str(nullable).upper() == "YES",
-        exact, _compared(kind, str(column_type)),
+        exact, _compared(kind, str(column_type)), kind == "bit" and int(str(column_type)[4:-1]) > VALUES_BITS,
     )  # fmt: skip
 
 
 def _compared(kind: str, column_type: str) -> Compared:
-    if kind == "set" and len(_ELEMENT.findall(column_type)) > EXACT_BITS:
-        return Compared.AS_UNSIGNED
-    return _TEXTS.get(kind, Compared.AS_IS)
+    return as_set(_ELEMENT.findall(column_type)) if kind == "set" else _TEXTS.get(kind, Compared())
 
 
 def _keys(rows: list[tuple[Any, ...]]) -> tuple[KnownKey, ...]:

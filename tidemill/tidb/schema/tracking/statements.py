@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill.tidb.ddltext import TICDC, DdlSyntaxError, Dialect, Names, canonical_ddl
+from tidemill.tidb.ddltext import TICDC, DdlSyntaxError, Dialect, FoundNames, Names, canonical_ddl
 from tidemill.tidb.ddltext.synthesized import drop_table, drop_view, exchange_partition, rename_table, split_statements
 from tidemill.tidb.schema.job import DdlJob
 
@@ -54,6 +54,19 @@ def dropped_view(job: DdlJob, schema: str, view: str) -> Statement:
 def renamed_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> Statement:
     """Return the RENAME TABLE of one pair in `RENAME TABLE a TO b, c TO d`."""
     return _made(job, rename_table(old, new))
+
+
+def moved_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> Statement:
+    """Return the rename of a table into another schema: the user's text, made anew where it leaves the old schema to the session.
+
+    Readers run a DDL in the schema of its event, which is the new one.
+    """
+    found = FoundNames()
+    try:
+        written(job).printed(found)
+    except DdlSyntaxError:
+        return written(job)
+    return renamed_table(job, old, new) if found.first is not None and not found.first[0] else written(job)
 
 
 def exchanged_partition(job: DdlJob, partitioned: tuple[str, str], plain: tuple[str, str]) -> Statement:

@@ -306,6 +306,8 @@ class JobTracker:
             statement = statements.dropped_view(job, *name)
         elif job.action == Action.RENAME_TABLE and folded(pre[0]) not in ("", folded(name[0])):
             statement = statements.moved_table(job, pre, name)
+        elif job.action == Action.CREATE_TABLE and job.sources:
+            statement = statements.created_table(job)
         else:
             statement = statements.written(job)
         table_id = version.table_id if version is not None else job.table_id

@@ -51,7 +51,8 @@ def test_the_life_of_changefeeds(tmp_path: Path) -> None:
         differences = [line for line in said.splitlines() if "Path:" in line]
         assert all("filter" in line.lower() for line in differences), said
         cli.ok("changefeed", "resume", *feed, "--no-confirm")
-        assert isinstance(cli.json("processor", "list"), list)
+        if "processor" in cli.ok("--help"):  # TiCDC's new architecture has none
+            assert isinstance(cli.json("processor", "list"), list)
         cli.ok("changefeed", "pause", *feed)
         await_that(lambda: cli.json("changefeed", "query", *feed, "--simple")["state"] == "stopped", "it is paused")
         cli.ok("changefeed", "resume", *feed, "--overwrite-checkpoint-ts", "now", "--no-confirm")

@@ -111,6 +111,18 @@ def test_no_ddl_and_no_resolved_events_but_for_the_watermark(front: Front, tmp_p
     assert {base64.b64decode(json.loads(line)["value"] or "")[0] for line in (tmp_path / "with").read_text().splitlines()} == {0, 1, 2}
 
 
+def test_with_the_watermark_a_delete_has_its_commit_ts(front: Front, tmp_path: Path) -> None:
+    sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY)")
+    before = sql.run("INSERT INTO a VALUES (1)")
+    after = sql.run("DELETE FROM a")
+    more = "&avro-enable-watermark=true&enable-tidb-extension=true"
+    replay(sql.write(tmp_path / "log"), settings(tmp_path / "out", front.url, more=more))
+    values = [base64.b64decode(json.loads(line)["value"]) for line in (tmp_path / "out").read_text().splitlines()]
+    (deleted,) = (value[1:] for value in values if value[0] == 3)
+    assert len(deleted) == 8
+    assert before < int.from_bytes(deleted, "big") < after
+
+
 # outages
 
 

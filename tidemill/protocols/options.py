@@ -67,7 +67,7 @@ class BigintUnsignedMode(enum.Enum):
 class AvroOptions:
     decimal_mode: DecimalMode = DecimalMode.PRECISE
     bigint_unsigned_mode: BigintUnsignedMode = BigintUnsignedMode.LONG
-    enable_watermark: bool = False
+    enable_watermark: bool = False  # DDLs, watermarks and the commit ts of deletes, for TiCDC's own consumer
     registry: str = field(default="", repr=False)  # address of the schema registry; may hold a password
     namespace: str = "default"  # the changefeed's namespace, the first part of each record's namespace
 

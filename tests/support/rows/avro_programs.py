@@ -19,10 +19,10 @@ ZONES = (UTC, ZoneInfo("Asia/Shanghai"), ZoneInfo("America/Sao_Paulo"), timezone
 
 
 MODES = [
-    EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=extension, row_checksum=summed, avro=AvroOptions(decimal, bigint))
+    EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=extension, row_checksum=summed, avro=AvroOptions(decimal, bigint, marked))
     for decimal in DecimalMode
     for bigint in BigintUnsignedMode
-    for extension, summed in ((False, False), (True, False), (True, True))
+    for extension, summed, marked in ((False, False, False), (True, False, decimal is DecimalMode.STRING), (True, True, False))
 ]
 
 

@@ -45,6 +45,8 @@ class MemoryRegistry:
     def __call__(self, method: str, path: str, body: bytes) -> Reply:
         parts = [unquote(p) for p in path.partition("?")[0].strip("/").split("/")]
         match method, parts:
+            case "GET", [""]:
+                return _json(200, {})
             case "GET", ["subjects"]:
                 return _json(200, list(self.subjects))
             case "POST", ["subjects", subject, "versions"]:

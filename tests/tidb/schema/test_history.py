@@ -226,15 +226,43 @@ def test_renames_of_tables_that_change_places(pairs: str, told: list[str], meta:
     assert history.snapshot(120).by_name.keys() == {("d", name) for name in tables}
 
 
-def test_a_rename_into_another_database() -> None:
+@pytest.mark.parametrize(
+    ("query", "printed"),
+    [
+        ("rename table t to e.t", "RENAME TABLE `d`.`t` TO `e`.`t`"),
+        ("alter table t rename e.t", "RENAME TABLE `d`.`t` TO `e`.`t`"),
+        ("rename table d.t to t", "RENAME TABLE `d`.`t` TO `t`"),
+        ("alter table d.t rename to e.t", "ALTER TABLE `d`.`t` RENAME AS `e`.`t`"),
+    ],
+)
+def test_a_rename_into_another_database_names_the_old_one(query: str, printed: str) -> None:
     history = begun(s.table(T1, "t"))
     changes = [s.put_database(105, 105, s.database(3, "e"))]
     changes += [s.drop_table(110, 110, DB, T1), s.put_table(110, 110, 3, s.table(T1, "t"))]
-    changes += [s.put_job(110, 110, named(1, Action.RENAME_TABLE, RUNNING, "rename table t to e.t"))]
+    changes += [s.put_job(110, 110, named(1, Action.RENAME_TABLE, RUNNING, query))]
     history.advance(changes, 120)
     (event,) = events(history)
     assert (event.pre_schema, event.schema, event.table_id) == ("d", "e", T1)
+    assert (event.query, event.raw_query) == (printed, query)
     assert history.next_table_changes(100, 120)[0].added == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "source", "printed"),
+    [
+        ("create table d.u like t", "e", "CREATE TABLE `d`.`u` LIKE `e`.`t`"),
+        ("create table if not exists d.u like T", "e", "CREATE TABLE IF NOT EXISTS `d`.`u` LIKE `e`.`T`"),
+        ("create table d.u like t", "d", "CREATE TABLE `d`.`u` LIKE `t`"),
+        ("create table u like e.t", "e", "CREATE TABLE `u` LIKE `e`.`t`"),
+    ],
+)
+def test_a_table_like_one_of_another_database_names_it(query: str, source: str, printed: str) -> None:
+    history = begun(s.table(T1, "t"))
+    job = named(1, Action.CREATE_TABLE, DONE, query, table_id=T2, table_infos=[s.table(T2, "u")])
+    job["involving_schema_info"] = [{"database": "d", "table": "u"}, {"database": source, "table": "t", "mode": 1}]
+    history.advance([s.put_table(110, 110, DB, s.table(T2, "u")), s.put_job(110, 110, job)], 120)
+    (event,) = events(history)
+    assert (event.schema, event.table, event.query, event.raw_query) == ("d", "u", printed, query)
 
 
 def test_a_dropped_database_takes_its_tables() -> None:

@@ -62,4 +62,5 @@ AVRO_BYTES = 8 * AVRO_WORDS
 
 FLAG_EXTENSION = 1  # the fields of enable-tidb-extension follow
 FLAG_CHECKSUM = 2  # and those of the row checksum
+FLAG_DELETED = 4  # a delete's value is its commit ts
 HEAD_BYTES = 5

@@ -22,6 +22,7 @@ from tidemill.kernels.avro.layout import (
     AVRO_WORDS,
     FIELD_WORDS,
     FLAG_CHECKSUM,
+    FLAG_DELETED,
     FLAG_EXTENSION,
     AvroOp,
 )
@@ -116,6 +117,8 @@ class AvroProgram:
         words[A_VALUE_HEAD] = int.from_bytes(wire.head(value_id), "little")
         if options.enable_tidb_extension:
             words[A_FLAGS] = FLAG_EXTENSION | (FLAG_CHECKSUM if options.row_checksum else 0)
+        if options.avro.enable_watermark:
+            words[A_FLAGS] |= FLAG_DELETED
 
     def _field(self, table: TableProgram, field: Field) -> list[int]:
         """Return the words of a field, and put its constants into the pool."""

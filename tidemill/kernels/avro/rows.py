@@ -12,7 +12,7 @@ from tidemill.kernels.avro import layout as A
 from tidemill.kernels.avro.sums import w_checksum
 from tidemill.kernels.avro.values import w_avro_value, w_varint
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
+from tidemill.kernels.intrinsics import bswap64, entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
@@ -117,6 +117,14 @@ def w_extension(p, row, old_len):
     return w_varint(p, (commit_ts >> U18) << U1)
 
 
+@jit
+def w_deleted(p, row):
+    """Write the value of a delete with avro-enable-watermark: a kind byte, the commit ts big-endian."""
+    st8(p, 3)
+    st64(p + 1, bswap64(ldu64(row + R_COMMIT)))
+    return p + 9
+
+
 @spliced
 def w_row(T, p, table, avro, row, S):
     """Write the key and value of a row's message. Returns (end of the key, end); end -1: fall back to the reference."""
@@ -138,6 +146,8 @@ def w_row(T, p, table, avro, row, S):
         if flags & A.FLAG_CHECKSUM:
             key, key_len, old = ld64(row + R_KEY), ld32s(row + R_KEYLEN), ld64(row + R_OLD)
             end = w_checksum(T, end, key_end + A.HEAD_BYTES, table, avro, key, key_len, a, n, old, old_len, S)
+    if end >= 0 and value_len <= 0 and flags & A.FLAG_DELETED:
+        end = w_deleted(end, row)
     return key_end, end
 
 
@@ -188,7 +198,8 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
         table = tables + L.TABLE_BYTES * index
         avro = avro_tables + A.AVRO_BYTES * index
         keyless = ld64(avro + 8 * A.A_KEY_COUNT) == 0
-        no_value = ld32s(row + R_VALLEN) <= 0
+        deleted = ld32s(row + R_VALLEN) <= 0
+        no_value = deleted and not ld64(avro + 8 * A.A_FLAGS) & A.FLAG_DELETED
         if ready:
             if p + ld64(st + 8 * ST_READY_KEY_LEN) + ld64(st + 8 * ST_READY_VALUE_LEN) + READ_AHEAD > out_end:
                 outcome = L.GROW
@@ -198,7 +209,7 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
         else:
             key_len = ld32s(row + R_KEYLEN)
             flags = ld64(table + 8 * L.T_FLAGS)
-            image_len = ld32s(row + R_OLDLEN) if no_value else ld32s(row + R_VALLEN)
+            image_len = ld32s(row + R_OLDLEN) if deleted else ld32s(row + R_VALLEN)
             need = ld64(avro + 8 * A.A_FIXED) + 8 * (image_len + 2 * key_len)
             if p + 2 * need > out_end:
                 outcome = L.GROW

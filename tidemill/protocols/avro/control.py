@@ -17,7 +17,7 @@ class AvroControl:
     ddl_on_first_partition = False
 
     def __init__(self, options: EncodingOptions) -> None:
-        self._speaks = options.avro.enable_watermark and options.enable_tidb_extension
+        self._speaks = options.avro.enable_watermark
 
     def ddl_message(self, event: DdlEvent) -> KeyValue | None:
         """Return a message with the statement, its type, schema, table and ts."""

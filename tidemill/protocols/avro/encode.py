@@ -1,6 +1,7 @@
 """The reference encoder of Avro: row cells → message key and value. The kernel writes the same bytes, and hands rows back to this code.
 
-The value is the new image of an insert or update. A delete has a key and no value. Bytes equal those of TiCDC's encoder, except that an
+The value is the new image of an insert or update. A delete has a key and no value; with avro-enable-watermark, for TiCDC's own consumer,
+its commit ts, as newer TiCDC has it. Bytes equal those of TiCDC's encoder, except that an
 ENUM 0, which TiCDC refuses, is the empty text.
 """
 
@@ -140,7 +141,9 @@ class AvroTable:
             if not value and not old_value:
                 raise MalformedRow("neither a new nor an old value")
             message_key = self.message_key(self._key_reader.read(key, value or old_value))
-            return message_key, self._message_value(key, value, old_value, commit_ts) if value else None
+            if value:
+                return message_key, self._message_value(key, value, old_value, commit_ts)
+            return message_key, wire.deleted(commit_ts) if self.options.avro.enable_watermark else None
         except TidemillError as error:
             place = f"table {self.schema}.{self.table}, key {key.hex()}, commit_ts {commit_ts}"
             raise type(error)(f"{place}: {error.message}", hint=error.hint) from error

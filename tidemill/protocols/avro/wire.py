@@ -8,12 +8,19 @@ MAGIC = b"\x00"
 HEAD_SIZE = 5
 """Magic byte and schema id, four bytes, big-endian."""
 
+_DELETED = b"\x03"
+
 _MASK64 = (1 << 64) - 1
 
 
 def head(schema_id: int) -> bytes:
     """Return Confluent's header of a message."""
     return MAGIC + struct.pack(">I", schema_id)
+
+
+def deleted(commit_ts: int) -> bytes:
+    """Return the value of a delete with avro-enable-watermark: a kind byte and the commit ts."""
+    return _DELETED + commit_ts.to_bytes(8, "big")
 
 
 def varint(number: int) -> bytes:

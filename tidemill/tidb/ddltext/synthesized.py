@@ -31,7 +31,7 @@ def drop_view(view: Name) -> str:
 
 
 def rename_table(old: Name, new: Name) -> str:
-    """Return the RENAME TABLE of one pair in `RENAME TABLE a TO b, c TO d` (job type 47). A single rename (14) keeps the user's text."""
+    """Return the RENAME TABLE of one pair in `RENAME TABLE a TO b, c TO d` (job type 47). A single rename (14) mostly keeps its text."""
     return f"RENAME TABLE {qualified(old)} TO {qualified(new)}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -66,6 +66,14 @@ class SubJob:
     schema_version: int = 0
 
 
+SHARED = 1
+"""The mode, in involving_schema_info, of what a job only reads."""
+
+
+def _sources(involved: Iterable[Json]) -> Iterator[tuple[str, str]]:
+    yield from ((each["database"], each["table"]) for each in involved if each.get("mode") == SHARED and "table" in each)
+
+
 @dataclass(frozen=True)
 class DdlJob:
     """A DDL job at one step.
@@ -93,6 +101,7 @@ class DdlJob:
     sub_jobs: tuple[SubJob, ...]
     bdr_role: str = ""  # of the cluster when the statement was queued
     by_cdc: bool = False  # a change data capture ran it
+    sources: tuple[tuple[str, str], ...] = ()  # schema and table of those that the job only reads
 
     @classmethod
     def from_json(cls, data: Json) -> DdlJob:
@@ -128,6 +137,7 @@ class DdlJob:
             sub_jobs=tuple(map(_sub_job, multi.get("sub_jobs") or ())),
             bdr_role=get("bdr_role") or "",
             by_cdc=bool(get("cdc_write_source")),
+            sources=tuple(_sources(get("involving_schema_info") or ())),
         )
 
     @classmethod

@@ -151,7 +151,12 @@ def create_table_like(context: DdlContext, statement: ast.CreateTableLike) -> St
                 definition["id"] = context.catalog.allocate_id()
         return info
 
-    return _create(context, statement.table, statement.if_not_exists, Action.CREATE_TABLE, describe)
+    schema = context.catalog.schema_name(context.catalog.schema_id(statement.table.schema or context.schema))
+    involved = {
+        "involving": ((schema, statement.table.name),),
+        "reading": ((context.catalog.schema_name(model.schema_id), model.name),),
+    }
+    return _create(context, statement.table, statement.if_not_exists, Action.CREATE_TABLE, describe, **involved)
 
 
 def create_view(context: DdlContext, statement: ast.CreateView) -> Steps:
@@ -165,7 +170,14 @@ def create_view(context: DdlContext, statement: ast.CreateView) -> Steps:
     ))  # fmt: skip
 
 
-def _create(context: DdlContext, name: ast.TableName, if_not_exists: bool, action: Action, describe: Callable[[int, int], Json]) -> Steps:
+def _create(
+    context: DdlContext,
+    name: ast.TableName,
+    if_not_exists: bool,
+    action: Action,
+    describe: Callable[[int, int], Json],
+    **involved: tuple[tuple[str, str], ...],
+) -> Steps:
     catalog = context.catalog
     if catalog.find(name, context.schema) is not None:
         if if_not_exists:
@@ -176,7 +188,7 @@ def _create(context: DdlContext, name: ast.TableName, if_not_exists: bool, actio
     info = describe(schema_id, table_id)
     queued = {**info, "state": int(SchemaState.NONE)}
     more = {"on_exist_replace": False, "old_view_tbl_id": 0} if action is Action.CREATE_VIEW else {"fk_check": False}
-    job = context.job(action, schema_id, table_id, name.name, {"table_info": queued, **more})
+    job = context.job(action, schema_id, table_id, name.name, {"table_info": queued, **more}, **involved)
     yield
     job.args = {"table_info": info, **more}
     job.step(SchemaState.PUBLIC, Change(tables=[(schema_id, info)]), done=True, result=[info])

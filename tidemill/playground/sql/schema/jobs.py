@@ -66,6 +66,7 @@ class JobSpec:
     args: Json | None = None
     table_ids: tuple[int, ...] = ()  # all that the job touches, if more than table_id
     involving: tuple[tuple[str, str], ...] = ()
+    reading: tuple[tuple[str, str], ...] = ()  # the tables that it only reads
     first_state: SchemaState = SchemaState.NONE
     cdc_write_source: int = 0
     sub_jobs: tuple[Json, ...] = ()  # the parts of a multi-schema change
@@ -126,6 +127,7 @@ class Job:
         }  # fmt: skip
         if spec.involving:
             job["involving_schema_info"] = [{"database": d, "table": t} for d, t in spec.involving]
+            job["involving_schema_info"] += [{"database": d, "table": t, "mode": 1} for d, t in spec.reading]
         return job | {
             "admin_operator": 0, "trace_info": {"session_alias": "", "connection_id": 1}, "bdr_role": "",
             "cdc_write_source": spec.cdc_write_source, "local_mode": False, "sql_mode": SQL_MODE,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tidemill.tidb.ddltext import TICDC, DdlSyntaxError, Dialect, Names, canonical_ddl
+from tidemill.tidb.ddltext import TICDC, DdlSyntaxError, Dialect, FoundNames, Names, canonical_ddl
 from tidemill.tidb.ddltext.synthesized import drop_table, drop_view, exchange_partition, rename_table, split_statements
+from tidemill.tidb.names import folded
 from tidemill.tidb.schema.job import DdlJob
 
 
@@ -54,6 +55,43 @@ def dropped_view(job: DdlJob, schema: str, view: str) -> Statement:
 def renamed_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> Statement:
     """Return the RENAME TABLE of one pair in `RENAME TABLE a TO b, c TO d`."""
     return _made(job, rename_table(old, new))
+
+
+def moved_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> Statement:
+    """Return the rename of a table into another schema: the user's text, printed again where it leaves the old schema to the session.
+
+    Readers run a DDL in the schema of its event, which is the new one.
+    """
+    found = FoundNames()
+    try:
+        written(job).printed(found)
+    except DdlSyntaxError:
+        return written(job)
+    return renamed_table(job, old, new) if found.first is not None and not found.first[0] else written(job)
+
+
+class _NamedSources(Names):
+    """Writes the schemas of tables that a job reads, where a statement leaves them to the session. Its first name is the new table's."""
+
+    def __init__(self, job: DdlJob) -> None:
+        self._schemas = {folded(table): schema for schema, table in job.sources if folded(schema) != folded(job.schema_name)}
+        self.changed, self._first = False, True
+
+    def table(self, name: tuple[str, str]) -> tuple[str, str]:
+        """Return the name with its schema."""
+        schema = "" if name[0] or self._first else self._schemas.get(folded(name[1]), "")
+        self.changed, self._first = self.changed or bool(schema), False
+        return schema or name[0], name[1]
+
+
+def created_table(job: DdlJob) -> Statement:
+    """Return CREATE TABLE: the user's text, printed again where it is LIKE a table of the session's schema, which is not the new table's."""
+    names = _NamedSources(job)
+    try:
+        text = written(job).printed(names)
+    except DdlSyntaxError:
+        return written(job)
+    return replace(_made(job, text), was_printed=True) if names.changed else written(job)
 
 
 def exchanged_partition(job: DdlJob, partitioned: tuple[str, str], plain: tuple[str, str]) -> Statement:

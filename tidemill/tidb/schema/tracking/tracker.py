@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.names import folded
 from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.events import RenameStep
 from tidemill.tidb.schema.job import DdlJob, Rename
@@ -303,6 +304,10 @@ class JobTracker:
             statement = statements.dropped_table(job, *name)
         elif job.action == Action.DROP_VIEW:
             statement = statements.dropped_view(job, *name)
+        elif job.action == Action.RENAME_TABLE and folded(pre[0]) not in ("", folded(name[0])):
+            statement = statements.moved_table(job, pre, name)
+        elif job.action == Action.CREATE_TABLE and job.sources:
+            statement = statements.created_table(job)
         else:
             statement = statements.written(job)
         table_id = version.table_id if version is not None else job.table_id

@@ -85,7 +85,7 @@ class _NamedSources(Names):
 
 
 def created_table(job: DdlJob) -> Statement:
-    """Return CREATE TABLE: the user's text, printed again where it is LIKE a table of the session's schema, which is not the new table's."""
+    """Return CREATE TABLE: the user's text, printed again where it is LIKE a table of the session's schema, not of the new table's."""
     names = _NamedSources(job)
     try:
         text = written(job).printed(names)

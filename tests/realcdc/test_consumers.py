@@ -163,7 +163,8 @@ def outcome(name: str, kind: str, database: MariaDb, broker: KafkaBroker, regist
     flags = {"consumer_group_id": topic} if way.program == "kafka-consumer" else {}
     if schemas:
         flags["schema_registry_uri"] = registry
-    # Only the simple protocol tells collations: two workers would write rows of the keys `e` and `E` at once. MariaDB 10 has no vectors.
+    # Most protocols tell neither collations nor unique keys, csv no keys at all: its workers, and batches, would write the changes of one
+    # row in any order. MariaDB 10 has no vectors.
     downstream = f"{database.uri}?enable-ddl-ts=false&worker-count=1&batch-dml-enable=false&has-vector-type=true"
 
     def is_there() -> bool:

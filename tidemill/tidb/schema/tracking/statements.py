@@ -58,7 +58,7 @@ def renamed_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> St
 
 
 def moved_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> Statement:
-    """Return the rename of a table into another schema: the user's text, printed again where it leaves the old schema to the session.
+    """Return the rename of a table into another schema: the user's text, or another where it leaves the old schema to the session.
 
     Readers run a DDL in the schema of its event, which is the new one.
     """
@@ -85,7 +85,7 @@ class _NamedSources(Names):
 
 
 def created_table(job: DdlJob) -> Statement:
-    """Return CREATE TABLE: the user's text, printed again where it is LIKE a table of the session's schema, not of the new table's."""
+    """Return CREATE TABLE: the user's text, completed where it is LIKE a table of the session's schema, which is not the new table's."""
     names = _NamedSources(job)
     try:
         text = written(job).printed(names)

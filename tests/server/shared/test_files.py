@@ -271,18 +271,6 @@ def test_a_changefeed_of_an_earlier_name_leaves_nothing(tmp_path: Path) -> None:
     assert files.create(replace(settings("f"), created_at=2.0)).checkpoint_ts == 100
 
 
-def test_changefeeds_of_a_server_that_kept_them_in_its_data_directory_are_taken_over(tmp_path: Path) -> None:
-    from tidemill.changefeed.feed_folder import FeedFolder
-    from tidemill.changefeed.states import State
-
-    folder = FeedFolder(tmp_path / "data", "f")
-    settings("f").save(folder.path)
-    folder.save_checkpoint(250)
-    files = FeedFiles(tmp_path / "data", str(tmp_path / "log"))
-    _, (feed,) = files.take(1, "one")
-    assert (feed.id, feed.checkpoint_ts, feed.life.state) == ("f", 250, State.NORMAL)
-
-
 def test_a_capture_of_an_earlier_term_cannot_take_the_log(storage: Storage) -> None:
     from tidemill.changelog.ownership import Ownership
 

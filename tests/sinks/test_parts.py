@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.delivery.messages import context, messages_of
-from tidemill.errors import SinkUnavailable
+from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks import parts
 from tidemill.sinks.base import BatchContext
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
@@ -43,6 +43,24 @@ def test_only_a_new_part_is_made(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         parts.append_to(tmp_path / "b", b"2", fresh=False)
     assert (tmp_path / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_task_whose_folder_became_a_file_is_abandoned_quietly(place: str, tmp_path: Path) -> None:
+    """What it cannot remove is not the changefeed's end: the sink is away, and comes back."""
+    here = tmp_path / "here"
+    here.mkdir()
+    sink = place.format(here)
+    driver, ctx = open_driver_sink(sink), context(1, epoch=1)
+    driver.begin_batch(ctx)
+    task = open_task_sink(sink)
+    task.begin(ctx)
+    here.rename(tmp_path / "away")
+    here.touch()
+    with pytest.raises(SinkError):
+        task.deliver(messages_of([(0, None, b"1")]), [("t", 0)])
+        task.flush()
+    task.abandon()
 
 
 @pytest.mark.parametrize("place", PLACES)

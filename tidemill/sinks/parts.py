@@ -174,8 +174,10 @@ class PartWriter:
         self._round, self._listed = self._round + 1, taken
 
     def abandon(self) -> None:
+        """Remove parts that are not listed. Never raises: the folder of the attempt may be gone, or not be one any more."""
         for path in self._open.values():
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what stays goes with its attempt
+                path.unlink()
         self._open.clear()
 
 

@@ -11,13 +11,14 @@ import pytest
 from tests.changelog.conftest import META
 from tests.support.changelog.logs import START, batch_of, put
 from tidemill.changelog.history import load_history
-from tidemill.changelog.log_format import LogIdentity
+from tidemill.changelog.log_format import CaptureRules, LogIdentity
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
 from tidemill.delivery.clock import Clock
 from tidemill.delivery.position import Position
 from tidemill.errors import LogUnavailable
 from tidemill.server.host import shared_log as module
+from tidemill.server.host.feed import HostLog
 from tidemill.server.host.shared_log import SharedLog, Waiter
 
 
@@ -48,6 +49,17 @@ def test_rows_up_to_the_last_look_are_found(writer: LogWriter) -> None:
     assert len(log.chain(0, START, START + 10)) == 1
     assert log.chain(1, START, START + 10) == []
     assert log.read_schema(START, START + 10).num_rows == 0
+
+
+def test_a_changefeed_that_begins_sees_the_rules_of_a_backfill(writer: LogWriter) -> None:
+    """They change below the heads: no head moves."""
+    move(writer, START + 10)
+    log = SharedLog(writer.storage.location)
+    rules = CaptureRules(START + 5, ("a.*", "b.*"), False)
+    writer.change_identity(lambda identity: identity.with_rules(rules))
+    log.look()
+    assert log.identity.capture_rules == ()
+    assert HostLog(lambda: log, threading.Event()).open().identity.capture_rules == (rules,)
 
 
 def test_who_waits_is_woken_when_the_log_is_there(writer: LogWriter) -> None:

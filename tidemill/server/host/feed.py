@@ -54,7 +54,9 @@ class HostLog:
         self._retry = StorageRetry(stop, waits_for=(LogUnavailable, DiskLow))
 
     def open(self) -> LogReader:
-        return self._open()
+        log = self._open()
+        log.look(fresh=True)
+        return log
 
     def reach(self, reader: LogReader, ts: int) -> None:
         """Wait: a changefeed may begin at the cluster's present, where the log is a moment later."""

@@ -44,28 +44,29 @@ class SharedLog(LogReader):
             return AWAY_POLL_S
         return LOCAL_POLL_S if self.storage.local else REMOTE_POLL_S
 
-    def look(self) -> None:
+    def look(self, *, fresh: bool = False) -> None:
         """Look at the heads, then at log.json: it is changed before a head passes the ts where a change counts. Then wake who waits.
-        Raises LogCorrupt."""
-        try:
-            with self._turn:
+        Raises LogCorrupt. `fresh`: read log.json also where no head has moved, because a changefeed begins: a backfill changes what is
+        captured below the heads."""
+        with self._turn:
+            try:
                 known = self._identity
                 while True:
                     partitions = known.partitions
                     heads = [super(SharedLog, self).head(p) for p in range(partitions)]
                     schema = super().schema_head()
-                    if self._error is None and (heads, schema) == (self._heads, self._schema_head):
+                    if not fresh and self._error is None and (heads, schema) == (self._heads, self._schema_head):
                         break
                     known = read_identity(self.storage)
                     if known.partitions == partitions:
                         break
-        except LogUnavailable as error:
-            self._error = error
-        else:
-            self._error = None
-            # Together: threads that look meanwhile see the log as it was. In between, log.json may be the newer one; the heads that go with
-            # it are then still below the ts from which its new layout holds.
-            self._identity, self._heads, self._schema_head = known, heads, schema
+            except LogUnavailable as error:
+                self._error = error
+            else:
+                self._error = None
+                # Together: threads that look meanwhile see the log as it was. In between, log.json may be the newer one; the heads that go
+                # with it are then still below the ts from which its new layout holds.
+                self._identity, self._heads, self._schema_head = known, heads, schema
         self._wake()
 
     def _wake(self) -> None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -165,7 +166,8 @@ class PartFiles:
     def _forget(self, parts: Iterable[Part], *, written: bool = False) -> None:
         if written or self._spool is not None:
             for part in parts:
-                self._path(part).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # what stays goes with its attempt
+                    self._path(part).unlink()
         self._open.clear()
         self._full.clear()
 

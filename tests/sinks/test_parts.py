@@ -57,9 +57,9 @@ def test_a_task_whose_folder_became_a_file_is_abandoned_quietly(place: str, tmp_
     task.begin(ctx)
     here.rename(tmp_path / "away")
     here.touch()
+    messages = messages_of([(0, None, b"1")])
     with pytest.raises(SinkError):
-        task.deliver(messages_of([(0, None, b"1")]), [("t", 0)])
-        task.flush()
+        task.deliver(messages, [("t", 0)])
     task.abandon()
 
 

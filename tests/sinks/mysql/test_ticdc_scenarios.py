@@ -1,8 +1,9 @@
 """TiCDC's 181 integration tests by their names (master of August 2026): which test here stands for each, which stands for a part of it, or
 why none does.
 
-Every counterpart runs on the playground or on recordings of a real TiKV, none on a TiDB cluster. Those of `fail_over_ddl_A` to `_O` are one
-kill test: TiCDC stops at five named points of its DDL barrier, which Tidemill has not as such."""
+Every counterpart runs on the playground or on recordings of a real TiKV, none on a TiDB cluster. `fail_over_ddl_A` to `_O` stop TiCDC's
+maintainer or dispatchers at five named points of its DDL barrier, for three kinds of DDL. Here one process runs a DDL: it dies, and
+freezes, at each of the five points."""
 
 from __future__ import annotations
 
@@ -68,7 +69,10 @@ HERE: list[tuple[str, str]] = [
     ("integration/test_run_mysql_global.py::test_a_reader_sees_whole_transactions_and_each_is_applied_once", "bank"),
     (
         "integration/test_run_mysql.py::test_tables_are_those_of_the_upstream_whatever_is_killed",
-        "fail_over changefeed_reconstruct restart_changefeed ddl_with_random_move_table "
+        "fail_over changefeed_reconstruct restart_changefeed ddl_with_random_move_table",
+    ),
+    (
+        "sinks/mysql/test_ddl_stops.py::test_a_process_dies_there",
         "fail_over_ddl_A fail_over_ddl_B fail_over_ddl_C fail_over_ddl_D fail_over_ddl_E fail_over_ddl_F fail_over_ddl_G fail_over_ddl_H "
         "fail_over_ddl_I fail_over_ddl_J fail_over_ddl_K fail_over_ddl_L fail_over_ddl_M fail_over_ddl_N fail_over_ddl_O fail_over_ddl_mix",
     ),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.changelog.files.late_rows import LateRows, distinct, groups, sorted_rows
-from tidemill.changelog.files.segment import Inspector, read_batch, regrouped, write_file
+from tidemill.changelog.files.segment import Inspector, regrouped, write_file
 from tidemill.changelog.log_format import Interval, SegmentName
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import LogReader
@@ -170,7 +170,8 @@ class Compactor:
     def _join(self, reader: LogReader, folder: str, group: list[Weighed]) -> str:
         paths = [path for w in group for path in w.interval.parts]
         expected = sum(w.rows for w in group)
-        return self._replace(folder, [w.interval for w in group], regrouped(_batches(reader, paths)), expected)
+        batches = (batch for path in paths for batch in reader.batches(path))
+        return self._replace(folder, [w.interval for w in group], regrouped(batches), expected)
 
     def _replace(self, folder: str, group: Sequence[Interval], batches: Iterable[pa.RecordBatch], expected: int | None = None) -> str:
         """Publish a segment that counts instead of the neighbours in `group`, of which there are two at least. `expected`: its number of
@@ -209,14 +210,6 @@ class Compactor:
                 self._weights.pop(path, None)
                 removed += 1
         return removed
-
-
-def _batches(reader: LogReader, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    for path in paths:
-        segment = reader.open_segment(path)
-        for i in range(segment.num_record_batches):
-            batch = read_batch(segment, i, path)
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=RAW_CHANGE)
 
 
 def _checked(batches: Iterable[pa.RecordBatch], inspector: Inspector) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ A reader needs no lock and no state of its own. Any number may read while the wr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -195,6 +195,12 @@ class LogReader:
         """
         return self._open(path, RAW_CHANGE)
 
+    def batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a part of an interval, as RAW_CHANGE. Raises as `open_segment`."""
+        segment = self.open_segment(path)
+        for i in range(segment.num_record_batches):
+            yield pa.RecordBatch.from_arrays(read_batch(segment, i, path).columns, schema=RAW_CHANGE)
+
     def _open(self, path: str, wanted: pa.Schema) -> ArrowFile:
         file: ArrowFile = self.storage.open(self.storage.name(path))
         check_columns(file, wanted, path)
@@ -348,14 +354,10 @@ class LogReader:
 
     def read_schema(self, from_ts: int, to_ts: int) -> pa.Table:
         """Return RAW_CHANGE rows of the schema stream with from_ts < commit_ts <= to_ts, sorted."""
-        batches = []
-        for interval in self.schema_chain(from_ts, to_ts):
-            for path in interval.parts:
-                reader = self.open_segment(path)
-                batches += [read_batch(reader, i, path) for i in range(reader.num_record_batches)]
-        if not batches:
+        intervals = self.schema_chain(from_ts, to_ts)
+        if not intervals:
             return RAW_CHANGE.empty_table()
-        table = pa.table(pa.Table.from_batches(batches).columns, schema=RAW_CHANGE)
+        table = pa.Table.from_batches((batch for one in intervals for path in one.parts for batch in self.batches(path)), RAW_CHANGE)
         commit = table["commit_ts"].to_numpy()
         table = table.filter(pa.array((commit > np.uint64(from_ts)) & (commit <= np.uint64(to_ts))))
         return table.sort_by([(name, "ascending") for name in ("commit_ts", "start_ts", "table_id", "key")])
@@ -394,6 +396,11 @@ _FAULT_HINT = "`tidemill log verify` lists all damage. Restore the missing file 
 def log_exists(location: str | Path | Storage) -> bool:
     """Return whether there is a change log."""
     return open_storage(location).read(log_format.IDENTITY) is not None
+
+
+def existing_log(location: str | Path | Storage) -> LogReader | None:
+    """Return a reader of the log; None if nobody has made it yet. Raises as LogReader."""
+    return LogReader(location) if log_exists(location) else None
 
 
 def read_identity(storage: Storage) -> LogIdentity:

@@ -474,8 +474,7 @@ class LogWriter:
             self.check_insert(late.from_ts)
             self.set_identity(self._identity.with_late_rows(late.from_ts, late.to_ts))
             reader, folder = LogReader(self.storage), log_format.rows_folder(late.partition)
-            is_closed = self.partition(late.partition).publish_below_head(late.between)
-            return self._compactor.insert(reader, folder, late) and is_closed
+            return self.partition(late.partition).publish_below_head(late.between) and self._compactor.insert(reader, folder, late)
 
     def check_insert(self, from_ts: int) -> None:
         """Raise LogError if rows from a ts on cannot be inserted."""

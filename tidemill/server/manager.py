@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tidemill import logs
-from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.reader import existing_log, log_exists
 from tidemill.errors import ClusterMismatch, ConfigError, redact
 from tidemill.metrics.samples import Sample, build_info
 from tidemill.metrics.ticdc import with_ticdc_names
@@ -151,8 +151,9 @@ class Manager:
             )
 
     def _check_log(self) -> None:
-        if log_exists(self._options.log):
-            logged = LogReader(self._options.log).identity.cluster_id
+        reader = existing_log(self._options.log)
+        if reader is not None:
+            logged = reader.identity.cluster_id
             if logged != self._server.cluster_id:
                 raise ClusterMismatch(
                     f"the log {redact(self._options.log)} is of cluster {logged}, PD is of cluster {self._server.cluster_id}",

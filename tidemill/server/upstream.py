@@ -13,7 +13,7 @@ from tidemill.capture.tikv.client.tls import Security
 from tidemill.capture.tikv.locks import LockResolver
 from tidemill.changelog.files.bounds import within
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.reader import LogReader, existing_log
 from tidemill.errors import UpstreamError
 from tidemill.rules.table_filter import TableFilter
 from tidemill.server.errors import InvalidParameter, PdUnavailable
@@ -89,9 +89,9 @@ class LogSchemas:
     def tables(self, ts: int | None) -> list[TableVersion] | None:
         """The tables as of a ts (None: the log's newest); None if the log does not cover it. Raises LogError."""
         if self._kept is None:
-            if not log_exists(self._log):
+            reader = existing_log(self._log)
+            if reader is None:
                 return None
-            reader = LogReader(self._log)
             self._kept = reader, load_history(reader, from_ts=reader.resolved_ts(), may_stop=True)
         reader, history = self._kept
         end = reader.resolved_ts()

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.changelog.files.segment import read_batch
 from tidemill.changelog.log_format import Interval
 from tidemill.changelog.reader import LogReader
 from tidemill.events import RAW_CHANGE
@@ -67,17 +66,13 @@ def groups(chain: Sequence[Interval], wanted: Sequence[bool]) -> list[tuple[int,
 def sorted_rows(reader: LogReader, intervals: Iterable[Interval]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of each interval, whose parts are merged."""
     for interval in intervals:
-        batches = []
-        for path in interval.parts:
-            segment = reader.open_segment(path)
-            batches += [read_batch(segment, i, path) for i in range(segment.num_record_batches)]
+        batches = (batch for path in interval.parts for batch in reader.batches(path))
         yield from batches if len(interval.parts) == 1 else distinct(batches)
 
 
 def distinct(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return the rows in their order, each once."""
-    plain = [pa.RecordBatch.from_arrays(batch.columns, schema=RAW_CHANGE) for batch in batches]
-    table = pa.Table.from_batches(plain, RAW_CHANGE).sort_by([(name, "ascending") for name in _ORDER])
+    table = pa.Table.from_batches(batches, RAW_CHANGE).sort_by([(name, "ascending") for name in _ORDER])
     if table.num_rows < 2:
         return list(table.to_batches())
     again = np.ones(table.num_rows - 1, np.bool_)

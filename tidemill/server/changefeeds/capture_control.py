@@ -16,7 +16,7 @@ from tidemill.capture.initial_load import answered, ask_backfill
 from tidemill.capture.status import CaptureStatus
 from tidemill.changelog.feeds import is_replay
 from tidemill.changelog.log_format import CaptureRules
-from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.reader import LogReader, existing_log
 from tidemill.changelog.storage import durable
 from tidemill.config.file import ChangefeedConfig
 from tidemill.server.changefeeds import capture_rules
@@ -117,10 +117,9 @@ class CaptureControl:
         present = self._feeds.present
         wanted = [capture_rules.of_config(config) for config in (*(feed.config for feed in present.values()), *more)]
         wanted += [rules for _, rules in self._kept_wide]
-        if log_exists(self._options.log):
-            reader = LogReader(self._options.log)
-            if not wanted or any(not is_replay(name) for name in reader.feeds().keys() - present.keys()):
-                wanted.append(capture_rules.newest(reader.identity))
+        reader = existing_log(self._options.log)
+        if reader is not None and (not wanted or any(not is_replay(name) for name in reader.feeds().keys() - present.keys())):
+            wanted.append(capture_rules.newest(reader.identity))
         return capture_rules.union(wanted)
 
     async def take_wanted(self, *more: ChangefeedConfig) -> None:
@@ -140,29 +139,31 @@ class CaptureControl:
         CaptureNotReady."""
         try:
             async with asyncio.timeout(RULES_WITHIN_S):
-                while not await asyncio.to_thread(self._has_rules):
+                while (taken_from := await asyncio.to_thread(self._taken_from)) is None:
                     await asyncio.sleep(RULES_POLL_S)
         except TimeoutError:
             raise CaptureNotReady(
                 f"the capture does not take the tables of this changefeed within {RULES_WITHIN_S:.0f} s",
                 hint="Its log says why. Try again.",
             ) from None
-        return await asyncio.to_thread(lambda: capture_rules.newest(LogReader(self._options.log).identity).from_ts)
+        return taken_from
 
-    def _has_rules(self) -> bool:
-        if not log_exists(self._options.log):
-            return False
-        newest = capture_rules.newest(LogReader(self._options.log).identity)
-        return (newest.rules, newest.case_sensitive) == (self._rules.rules, self._rules.case_sensitive)
+    def _taken_from(self) -> int | None:
+        """The ts from which on the log has the rules that the capture was given last; None: it does not have them yet."""
+        reader = existing_log(self._options.log)
+        if reader is None:
+            return None
+        newest = capture_rules.newest(reader.identity)
+        same = (newest.rules, newest.case_sensitive) == (self._rules.rules, self._rules.case_sensitive)
+        return newest.from_ts if same else None
 
     async def lacking(self, ts: int, config: ChangefeedConfig, tables: Sequence[Any]) -> list[str]:
         """The names of tables that a changefeed wants from a ts on, and that the log does not have from there on."""
         return await asyncio.to_thread(self._lacking, ts, config, tables)
 
     def _lacking(self, ts: int, config: ChangefeedConfig, tables: Sequence[Any]) -> list[str]:
-        if not log_exists(self._options.log):
-            return []
-        return capture_rules.lacking(LogReader(self._options.log).identity, ts, config.table_filter(), tables)
+        reader = existing_log(self._options.log)
+        return [] if reader is None else capture_rules.lacking(reader.identity, ts, config.table_filter(), tables)
 
     async def backfill(self, from_ts: int) -> str:
         """Let the capture read what the tables that it took last changed since a ts that the log has passed. Return why that is not so;

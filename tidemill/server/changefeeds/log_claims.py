@@ -7,7 +7,7 @@ import asyncio
 from tidemill import tso
 from tidemill.changelog import feeds as log_feeds
 from tidemill.changelog.files.bounds import is_covered, saved_begin
-from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.reader import existing_log
 from tidemill.config.file import ChangefeedConfig
 from tidemill.errors import StartTsOutOfLog, redact
 from tidemill.server import errors as e
@@ -52,7 +52,7 @@ class LogClaims:
         if not self._capture.started:
             await self._tables.check_history(ts)
             return
-        reader = await asyncio.to_thread(_reader, self._log)
+        reader = await asyncio.to_thread(existing_log, self._log)
         if reader is not None and not await asyncio.to_thread(is_covered, reader, ts):
             await self._tables.check_history(ts)
             raise e.StartTsBeforeLog(
@@ -62,12 +62,8 @@ class LogClaims:
 
 
 def register(log: str, name: str, ts: tso.SavedTs) -> None:
-    """Register a changefeed. Raises StartTsOutOfLog if the log has passed its ts meanwhile."""
-    reader = _reader(log)
+    """Register a changefeed, unless the capture is about to make the log: then it registers when it begins. Raises StartTsOutOfLog if the
+    log has passed its ts meanwhile."""
+    reader = existing_log(log)
     if reader is not None:
         log_feeds.register(reader.storage, name, saved_begin(reader, ts), of=log_feeds.SERVER)
-
-
-def _reader(log: str) -> LogReader | None:
-    """The log; None: the capture is about to make it, and a changefeed registers when it begins."""
-    return LogReader(log) if log_exists(log) else None

@@ -19,7 +19,6 @@ import logging
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from tidemill import tso
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
@@ -58,16 +57,6 @@ LOG_POLL_S = 0.25
 def folder_of(options: Options) -> FeedFolder:
     """Return the folder of a changefeed that is started with these options."""
     return FeedFolder(options.data_dir, options.changefeed, options.state, shared=options.shared, term=options.term)
-
-
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """What the loop over batches runs on, once everything is open."""
-
-    driver: BatchDriver
-    reader: LogReader
-    clock: Clock
-    begin: SavedPosition
 
 
 class Changefeed:
@@ -119,8 +108,7 @@ class Changefeed:
         patient(lambda: self._check_start(reader, at))
         patient(progress.forget_refused)
         patient(lambda: progress.begin(identity, at, by_table=options.config.by_table, retries=options.retries))
-        name = f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}"
-        fence = Fence(reader.storage, name, floor=patient(folder.last_epoch), term=options.term)
+        fence = Fence(reader.storage, log_format.fence_name(options.changefeed), floor=patient(folder.last_epoch), term=options.term)
         patient(fence.check_term)  # a changefeed that a later leader has removed is not registered again
         of = feeds.SERVER if options.term else ""
         progress.register(patient(lambda: feeds.register(options.log, options.changefeed, saved_begin(reader, at), of=of)))
@@ -149,7 +137,7 @@ class Changefeed:
             cluster_id=reader.identity.cluster_id,
         )
         clock = self._clock(settings, reader, history, fence, begin)
-        reached = self._run_batches(Batches(driver, reader, clock, begin))
+        reached = self._run_batches(driver, reader, clock, begin)
         log.info("%s; delivered up to %s", "the target is reached" if reached else "stopped", tso.describe(progress.status.checkpoint_ts))
         if reached:
             self._end(Event.TARGET_REACHED)
@@ -164,11 +152,11 @@ class Changefeed:
             sync_point_every_ms=settings.sink.sync_point_every_ms,
         )
 
-    def _run_batches(self, batches: Batches) -> bool:
+    def _run_batches(self, driver: BatchDriver, reader: LogReader, clock: Clock, begin: SavedPosition) -> bool:
         """Deliver until the target is reached (True) or a stop is asked for (False)."""
         with ExitStack() as stack:
             return deliver(
-                *(batches.driver, batches.clock, self._runtime.log.heads(stack, batches.reader, batches.clock), batches.begin),
+                *(driver, clock, self._runtime.log.heads(stack, reader, clock), begin),
                 target_ts=self._options.target_ts,
                 save=self.progress.save,
                 passing=Passing(self.progress.passed, self._runtime.log.keep_every_s),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.changefeed.states import KEPT, State
+from tidemill.errors import TidemillError, redact
 from tidemill.statefile import fitting
 
 ONLY_METRICS = ("histograms", "brokers")
@@ -48,6 +49,11 @@ class Status:
     updated_at: float = 0.0
     histograms: dict[str, Any] = field(default_factory=dict)  # durations of this process, see `Timings`
     brokers: list[dict[str, Any]] = field(default_factory=list)  # how Kafka's brokers answer, see `KafkaDriverSink.brokers`
+
+
+def described(error: TidemillError) -> dict[str, str]:
+    """Return an error as delivery.json and feed.json have it."""
+    return {"code": error.code, "message": redact(str(error))}
 
 
 def usable_status(found: object) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from typing import Any
 
 from tidemill import tso
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
-from tidemill.changefeed.feed_status import Status
+from tidemill.changefeed.feed_status import Status, described
 from tidemill.changefeed.runtime import Listener
 from tidemill.changefeed.states import RUNS, Event, State, after
 from tidemill.changelog.feeds import Registration
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.position import SavedPosition
-from tidemill.errors import DiskLow, Fenced, FolderHeld, LogUnavailable, RegistryError, SchemaIncompatible, TidemillError, redact
+from tidemill.errors import DiskLow, Fenced, FolderHeld, LogUnavailable, RegistryError, SchemaIncompatible, TidemillError
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,7 @@ REPORT_S = 0.95
 LOG_INTERVAL_S = 30.0
 """How often progress is written to the process's log, at most."""
 
-_COUNTERS = (
-    *("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows", "missed_rows"),
-    "errors",
-)
+_COUNTERS = ["batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows", "missed_rows", "errors"]
 """Fields of delivery.json that go on over restarts."""
 
 
@@ -170,7 +167,7 @@ class Progress:
             return
         status.errors += 1
         status.state = after(State(status.state), Event.ERRED)
-        status.error = {"code": error.code, "message": redact(str(error))}
+        status.error = described(error)
         status.warning_since = status.warning_since or time.time()
         self._write_status()
         self._listener.failed(error)
@@ -188,7 +185,7 @@ class Progress:
         if status.state not in RUNS:  # its target is reached, and that could not be written down
             return
         status.state = after(State(status.state), event)
-        status.error = {"code": error.code, "message": redact(str(error))} if error is not None else None
+        status.error = described(error) if error is not None else None
         if isinstance(error, Fenced):  # the state is another driver's by now
             return
         self._listener.ended(State(status.state), error)

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from tidemill.changefeed.replay import Resumed
 from tidemill.changelog.feeds import is_replay
 from tidemill.changelog.files.bounds import first_ts
-from tidemill.changelog.log_format import FENCES, feed_name
+from tidemill.changelog.log_format import fence_name
 from tidemill.changelog.reader import LogReader
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.epoch_fence import Fence
@@ -120,7 +120,7 @@ def take_over(location: str, sink: SinkUri, feed: str | None, start_ts: int | No
     """
     known = start_of(location, sink, feed, start_ts)
     storage = LogReader(location).storage
-    name = f"{FENCES}/{feed_name(known.feed)}"
+    name = fence_name(known.feed)
     try:
         found = parsed(storage.read(name), storage.path(name)) or {}
         fence = Fence(storage, name, floor=known.resumed.epoch, term=found.get(TERM, 0))

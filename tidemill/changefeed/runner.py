@@ -20,6 +20,7 @@ from typing import Any
 from tidemill import logs
 from tidemill.changefeed.changefeed import Changefeed, folder_of
 from tidemill.changefeed.feed_folder import FeedFolder
+from tidemill.changefeed.feed_status import described
 from tidemill.changefeed.runner_options import Options, options_of, parse_arguments
 from tidemill.changefeed.runtime import Runtime
 from tidemill.changefeed.states import State
@@ -30,7 +31,7 @@ from tidemill.delivery.clock import Clock
 from tidemill.delivery.inputs.log_heads import heads_of
 from tidemill.delivery.loop import Heads
 from tidemill.delivery.machine.actions import Report
-from tidemill.errors import LogUnavailable, TidemillError, redact
+from tidemill.errors import LogUnavailable, TidemillError
 from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import SUPERVISED
@@ -125,7 +126,7 @@ class StateWriter:
         """Nothing: delivery.json says so."""
 
     def ended(self, state: State, error: TidemillError | None) -> None:
-        self._folder.save_state(state, {"code": error.code, "message": redact(str(error))} if error is not None else None)
+        self._folder.save_state(state, described(error) if error is not None else None)
 
 
 def changefeed_of(options: Options, stop: threading.Event) -> Changefeed:

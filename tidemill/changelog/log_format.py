@@ -410,6 +410,11 @@ def feed_name(feed: str) -> str:
     return f"{feed}.json"
 
 
+def fence_name(feed: str) -> str:
+    """The file of a changefeed's fence, within the log. Raises as `feed_name`."""
+    return f"{FENCES}/{feed_name(feed)}"
+
+
 # ---- chains --------------------------------------------------------------------------------------------------------
 
 

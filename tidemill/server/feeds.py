@@ -20,7 +20,7 @@ from tidemill import tso
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity, below
 from tidemill.changefeed.states import KEPT, State
 from tidemill.changelog import feeds
-from tidemill.changelog.log_format import FENCES, SERVER, feed_name
+from tidemill.changelog.log_format import SERVER, fence_name
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.config.file import ChangefeedConfig
@@ -180,7 +180,7 @@ class FeedFiles:
     def _fence(self, feed: str, *, forget: bool = False) -> None:
         """End what drivers of earlier terms do: they deliver nothing more, and move no checkpoint."""
         folder = self.folder(feed)
-        fence = Fence(self._storage, f"{FENCES}/{feed_name(feed)}", floor=folder.last_epoch(), term=self._term)
+        fence = Fence(self._storage, fence_name(feed), floor=folder.last_epoch(), term=self._term)
         folder.claim(fence.driver, fence.take(), forget=forget)
 
     def folder(self, feed: str) -> FeedFolder:

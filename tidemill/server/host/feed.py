@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 from tidemill import logs
 from tidemill.changefeed.changefeed import Changefeed, folder_of
+from tidemill.changefeed.feed_status import described
 from tidemill.changefeed.runner_options import Options
 from tidemill.changefeed.runtime import FeedSpark, Runtime
 from tidemill.changefeed.states import State
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.delivery.batch import JobRunner
 from tidemill.delivery.clock import Clock
 from tidemill.delivery.loop import Heads
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.failures import Stopped
-from tidemill.errors import DiskLow, LogUnavailable, SystemFailed, TidemillError, UnexpectedError, redact
+from tidemill.errors import LogUnavailable, SystemFailed, TidemillError, UnexpectedError
 from tidemill.server.host.messages import Figures, report
 from tidemill.server.host.shared_log import SharedLog, Waiter
 from tidemill.server.host.shared_spark import PoolRunner, SharedSpark
@@ -51,7 +51,6 @@ class HostLog:
     def __init__(self, open_log: Callable[[], SharedLog], stop: threading.Event) -> None:
         self._open, self._stop = open_log, stop
         self._waiter: Waiter | None = None
-        self._retry = StorageRetry(stop, waits_for=(LogUnavailable, DiskLow))
 
     def open(self) -> LogReader:
         log = self._open()
@@ -62,7 +61,7 @@ class HostLog:
         """Wait: a changefeed may begin at the cluster's present, where the log is a moment later."""
         with ExitStack() as stack:
             waiter = self._wait_on(stack, reader)
-            while self._retry.call(reader.resolved_ts) < ts:
+            while reader.resolved_ts() < ts:
                 waiter.wait(ts, WAITED_S)
                 if self._stop.is_set():
                     raise Stopped("stopped while waiting for the log")
@@ -134,7 +133,7 @@ class ServerReport:
 
     def failed(self, error: TidemillError) -> None:
         self._spark.in_trouble(True)
-        self.say("erred", code=error.code, message=redact(str(error)))
+        self.say("erred", **described(error))
 
     def ended(self, state: State, error: TidemillError | None) -> None:
         """Remember it for the report of the end."""
@@ -199,8 +198,7 @@ class HostedFeed:
         if failure is not None:
             ended = {
                 "how": "failed",
-                "code": failure.code,
-                "message": redact(str(failure)),
+                **described(failure),
                 "retryable": failure.retryable,
                 "trouble_since": self.changefeed.progress.status.warning_since,
             }

@@ -65,13 +65,17 @@ class Greedy:
         self._listening.close()
 
 
-@pytest.fixture(params=[b"mysql_clear_password", b"dialog"])
-def server(request: pytest.FixtureRequest) -> Iterator[Greedy]:
-    found = Greedy(request.param)
-    yield found
-    found.close()
+ENCRYPTING = [b"caching_sha2_password", b"sha256_password"]
 
 
+@pytest.fixture
+def server(plugin: bytes) -> Iterator[Greedy]:
+    greedy = Greedy(plugin)
+    yield greedy
+    greedy.close()
+
+
+@pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog"])
 def test_the_password_is_not_sent(server: Greedy) -> None:
     with pytest.raises(ServerFault, match="in clear text, and it is not sent without TLS") as caught:
         Connection(MysqlOptions("127.0.0.1", server.port, "root", Secret("password", PASSWORD)))
@@ -81,19 +85,13 @@ def test_the_password_is_not_sent(server: Greedy) -> None:
     assert "ssl-ca" in error.hint
 
 
-@pytest.fixture(params=[b"caching_sha2_password", b"sha256_password"])
-def encrypting(request: pytest.FixtureRequest) -> Iterator[Greedy]:
-    found = Greedy(request.param)
-    yield found
-    found.close()
-
-
-def test_the_servers_own_key_is_not_taken(encrypting: Greedy) -> None:
+@pytest.mark.parametrize("plugin", ENCRYPTING)
+def test_the_servers_own_key_is_not_taken(server: Greedy) -> None:
     """It is as good as clear text: whoever answers at the address has the other half."""
     with pytest.raises(ServerFault, match="get-server-public-key=true") as caught:
-        Connection(MysqlOptions("127.0.0.1", encrypting.port, "root", Secret("password", PASSWORD)))
+        Connection(MysqlOptions("127.0.0.1", server.port, "root", Secret("password", PASSWORD)))
     assert caught.value.code == 2059
-    assert max(map(len, encrypting.heard.split(b"\0"))) < KEY.key_size // 8
+    assert max(map(len, server.heard.split(b"\0"))) < KEY.key_size // 8
 
 
 def test_tls_that_nobody_checks_is_none(tmp_path: Path) -> None:
@@ -109,8 +107,9 @@ def test_tls_that_nobody_checks_is_none(tmp_path: Path) -> None:
         server.close()
 
 
-def test_it_is_taken_where_that_is_asked_for(encrypting: Greedy) -> None:
-    options = MysqlOptions("127.0.0.1", encrypting.port, "root", Secret("password", PASSWORD), servers_key=True, read_timeout=1000)
+@pytest.mark.parametrize("plugin", ENCRYPTING)
+def test_it_is_taken_where_that_is_asked_for(server: Greedy) -> None:
+    options = MysqlOptions("127.0.0.1", server.port, "root", Secret("password", PASSWORD), servers_key=True, read_timeout=1000)
     with pytest.raises(ServerFault) as caught:  # the server says nothing more
         Connection(options)
     assert caught.value.code != 2059

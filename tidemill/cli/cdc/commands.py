@@ -58,7 +58,7 @@ def with_flags(
     parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in OPTIONS.items()]
 
     def command(ctx: typer.Context, **values: Any) -> None:
-        flags = Connection(**{name: values.pop(name) for name in OPTIONS}).over(ctx.obj)
+        flags = Connection.of({name: values.pop(name) for name in OPTIONS}).over(ctx.obj)
         if ctx.invoked_subcommand is not None:
             ctx.obj = flags
         else:

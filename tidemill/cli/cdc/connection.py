@@ -7,6 +7,7 @@ import os
 import ssl
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ import typer
 from tidemill import credentials
 from tidemill.cli.cdc.client import Client
 from tidemill.errors import ConfigError
-from tidemill.secret import Secret, Way, reference, secret_of
+from tidemill.secret import ABOUT, Secret, Way, reference, secret_of
 
 DEFAULT_SERVER = "http://127.0.0.1:8300"
 ADDRESS_VARIABLE = "TIDEMILL_SERVER"
@@ -31,22 +32,23 @@ CertOption = Annotated[str | None, typer.Option("--cert", help="PEM file with a 
 KeyOption = Annotated[str | None, typer.Option("--key", help="PEM file with the key of --cert.")]
 UserOption = Annotated[str | None, typer.Option("--user", help="User name. Also TICDC_USER.")]
 PasswordOption = Annotated[str | None, typer.Option("--password", help="Password, or a token of the server. Also TICDC_PASSWORD.")]
-TokenFileOption = Annotated[Path | None, typer.Option("--token-file", help=f"File with a token of the server. Also {TOKEN_VARIABLE}.")]
-PasswordFileOption = Annotated[str | None, typer.Option("--password-file", help="File that holds the password.")]
-PasswordEnvOption = Annotated[str | None, typer.Option("--password-env", help="Environment variable that holds the password.")]
-PasswordCommandOption = Annotated[
-    str | None, typer.Option("--password-command", help="Command that prints the password, started without a shell.")
-]
-TokenEnvOption = Annotated[str | None, typer.Option("--token-env", help="Environment variable with a token of the server.")]
-TokenCommandOption = Annotated[str | None, typer.Option("--token-command", help="Command that prints a token, started without a shell.")]
-KeyPasswordFileOption = Annotated[str | None, typer.Option("--key-password-file", help="File that holds the password of --key.")]
-KeyPasswordEnvOption = Annotated[
-    str | None, typer.Option("--key-password-env", help="Environment variable that holds the password of --key.")
-]
-KeyPasswordCommandOption = Annotated[
-    str | None, typer.Option("--key-password-command", help="Command that prints the password of --key, started without a shell.")
-]
 LogLevelOption = Annotated[str | None, typer.Option("--log-level", help="Taken, and without effect: errors are always printed.")]
+
+_SECRETS = {
+    "password": "the password",
+    "token": f"a token of the server (also {TOKEN_VARIABLE})",
+    "key-password": "the password of --key",
+}
+
+
+_REFERENCES = {reference(name, way).replace("-", "_"): (name, way) for name in _SECRETS for way in Way}
+"""The flags that say where a secret is, by the name of the parameter."""
+
+
+def _flag(name: str, way: Way) -> Any:
+    about = f"{ABOUT[way]} {_SECRETS[name]}{'; it is started without a shell' if way is Way.COMMAND else ''}."
+    return Annotated[str | None, typer.Option(f"--{reference(name, way)}", help=about[0].upper() + about[1:])]
+
 
 OPTIONS: dict[str, Any] = {
     "server": ServerOption,
@@ -56,15 +58,7 @@ OPTIONS: dict[str, Any] = {
     "key": KeyOption,
     "user": UserOption,
     "password": PasswordOption,
-    "password_file": PasswordFileOption,
-    "password_env": PasswordEnvOption,
-    "password_command": PasswordCommandOption,
-    "token_file": TokenFileOption,
-    "token_env": TokenEnvOption,
-    "token_command": TokenCommandOption,
-    "key_password_file": KeyPasswordFileOption,
-    "key_password_env": KeyPasswordEnvOption,
-    "key_password_command": KeyPasswordCommandOption,
+    **{parameter: _flag(*secret) for parameter, secret in _REFERENCES.items()},
     "log_level": LogLevelOption,
 }
 """The flags that each command has, by the name of the parameter."""
@@ -81,22 +75,22 @@ class Connection:
     key: str | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    password_file: str | None = None
-    password_env: str | None = None
-    password_command: str | None = field(default=None, repr=False)
-    token_file: Path | None = None
-    token_env: str | None = None
-    token_command: str | None = field(default=None, repr=False)
-    key_password_file: str | None = None
-    key_password_env: str | None = None
-    key_password_command: str | None = field(default=None, repr=False)
     log_level: str | None = None
+    references: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Where secrets are, by the setting: `token-file`."""
+
+    @classmethod
+    def of(cls, flags: Mapping[str, Any]) -> Connection:
+        """Return what flags give. `flags`: by the names of OPTIONS, None for one that is not given."""
+        references = {reference(*secret): flags[parameter] for parameter, secret in _REFERENCES.items() if flags[parameter]}
+        return cls(**{name: value for name, value in flags.items() if name not in _REFERENCES}, references=references)
 
     def over(self, below: Connection | None) -> Connection:
         """Return these flags, and where one is not given that of a group before the command."""
         if below is None:
             return self
-        return Connection(**{one.name: getattr(self, one.name) or getattr(below, one.name) for one in fields(self)})
+        own = {one.name: getattr(self, one.name) or getattr(below, one.name) for one in fields(self) if one.name != "references"}
+        return Connection(**own, references={**below.references, **self.references})
 
     def client(self) -> Client:
         """Return a client of the server. Raises ConfigError."""
@@ -106,8 +100,7 @@ class Connection:
 
     def _secret(self, name: str, value: str | None = None) -> Secret:
         """Return a secret of the flags. Raises ConfigError."""
-        flags = {reference(name, way): getattr(self, reference(name, way).replace("-", "_")) for way in Way}
-        return secret_of(name, flags, "the command line", value)
+        return secret_of(name, self.references, "the command line", value)
 
     def _address(self, *, secure: bool) -> str:
         found = self.server or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_SERVER

@@ -1,8 +1,7 @@
 """The reference encoder of Avro: row cells → message key and value. The kernel writes the same bytes, and hands rows back to this code.
 
 The value is the new image of an insert or update. A delete has a key and no value; with avro-enable-watermark, for TiCDC's own consumer,
-its commit ts, as newer TiCDC has it. Bytes equal those of TiCDC's encoder, except that an
-ENUM 0, which TiCDC refuses, is the empty text.
+its commit ts, as newer TiCDC has it. Bytes equal those of TiCDC's encoder, except that an ENUM 0, which TiCDC refuses, is the empty text.
 """
 
 from __future__ import annotations

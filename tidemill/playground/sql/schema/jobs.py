@@ -22,6 +22,7 @@ from tidemill.tidb.codec import encode_compact_bytes, encode_uint, encode_uvarin
 from tidemill.tidb.datums import DatumFlag
 from tidemill.tidb.ddltext import canonical_ddl
 from tidemill.tidb.schema.codes import Action, JobState, SchemaState
+from tidemill.tidb.schema.job import SHARED
 from tidemill.tidb.types.times import Moment, pack_time
 
 Json = dict[str, Any]
@@ -127,7 +128,7 @@ class Job:
         }  # fmt: skip
         if spec.involving:
             job["involving_schema_info"] = [{"database": d, "table": t} for d, t in spec.involving]
-            job["involving_schema_info"] += [{"database": d, "table": t, "mode": 1} for d, t in spec.reading]
+            job["involving_schema_info"] += [{"database": d, "table": t, "mode": SHARED} for d, t in spec.reading]
         return job | {
             "admin_operator": 0, "trace_info": {"session_alias": "", "connection_id": 1}, "bdr_role": "",
             "cdc_write_source": spec.cdc_write_source, "local_mode": False, "sql_mode": SQL_MODE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,7 +10,7 @@ import pytest
 
 from tidemill import secret
 from tidemill.changefeed.changes import SETTINGS
-from tidemill.cli.cdc.connection import Connection
+from tidemill.cli.cdc.connection import OPTIONS
 from tidemill.config.file import parse_config
 from tidemill.config.parameters import PARAMETERS
 from tidemill.config.registry_address import parse_address
@@ -104,7 +103,7 @@ def test_a_registry_has_references_too(name: str, way: Way) -> None:
 
 
 def test_the_clients_flags_are_of_the_table() -> None:
-    flags = {field.name.replace("_", "-") for field in fields(Connection)}
+    flags = {parameter.replace("_", "-") for parameter in OPTIONS}
     for name in ("password", "token", "key-password"):
         assert {reference(name, way) for way in Way} <= flags
 

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stamp=.venv/.tidemill-setup
-wanted=$(cat pyproject.toml constraints.txt scripts/setup.sh tidemill/playground/programs/*/pom.xml 2>/dev/null | sha256sum)
+wanted=$(cat pyproject.toml constraints.txt scripts/setup.sh tidemill/playground/programs/*/pom.xml tidemill/spark/catalog/java/io/tidemill/spark/*.java 2>/dev/null | sha256sum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/tidemill ]; then
   exit 0
 fi
@@ -22,7 +22,7 @@ done
 missing=()
 [ -n "$python" ] || missing+=(python3)
 if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then missing+=(python3-venv); fi
-command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+if ! command -v java >/dev/null || ! command -v javac >/dev/null; then missing+=(openjdk-17-jdk-headless); fi
 command -v mvn >/dev/null || missing+=(maven)
 command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server-core mariadb-client-core)
 command -v etcd >/dev/null || missing+=(etcd-server)
@@ -48,6 +48,8 @@ echo "Building .venv (PySpark is large: a minute or two)"
 echo "Compiling the kernels, while the rest is fetched"
 .venv/bin/python -m tidemill.kernels.warm &
 kernels=$!
+
+.venv/bin/python scripts/catalog_jar.py
 
 echo "Fetching the jars of the Kafka broker"
 .venv/bin/python -m tidemill.playground.programs.kafka_broker

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("delivery", True), ("binlog.pump", True), ("binlog.client", True), ("binlog.ctl", True)),
     (("consumer", True), ("binlog.drainer", True), ("canal", True), ("canal.conversation", False), ("spark.source", True)),
     (("spark.table", True),),
+    (("spark.catalog", True),),
     (("spark", True), ("verify", True), ("canal.server", True), ("binlog.source", True), ("binlog.reparo", True)),
     (("capture.spark", True), ("functions", True), ("diff", True), ("doctor", True), ("views", True)),
     (("changefeed", True),),

@@ -7,8 +7,8 @@ Column functions (`messages/`) turn messages into rows, in Arrow batches:
     from tidemill.spark import from_avro_cdc, from_canal, from_canal_json, from_csv, from_open_protocol, from_simple
 
 `apply_changes` (`apply.py`) keeps a Delta or Iceberg table by changes. `register(spark)` makes changes of TiDB readable as DataFrames, see
-`source/`, and its tables as of one ts, see `table/`. `as_of(spark, place)` gives the tables of a lake as they were at one resolved ts, see
-`lake.py`.
+`source/`, and its tables as of one ts, see `table/`. `register_catalog(spark)` makes a cluster a catalog of Spark's SQL, see `catalog/`.
+`as_of(spark, place)` gives the tables of a lake as they were at one resolved ts, see `lake.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.spark.apply import apply_changes
+    from tidemill.spark.catalog.jar import catalog_jar
     from tidemill.spark.lake import as_of
     from tidemill.spark.messages.avro import from_avro_cdc, from_confluent_avro
     from tidemill.spark.messages.canal import from_canal
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tidemill.spark.messages.csv import from_csv
     from tidemill.spark.messages.open_protocol import from_open_protocol
     from tidemill.spark.messages.simple import from_simple
-    from tidemill.spark.table.register import register
+    from tidemill.spark.register import register, register_catalog
     from tidemill.spark.table.source import table_plan
 
 if sys.prefix != sys.base_prefix:
@@ -38,6 +39,7 @@ if sys.prefix != sys.base_prefix:
 __all__ = [
     "apply_changes",
     "as_of",
+    "catalog_jar",
     "from_avro_cdc",
     "from_canal",
     "from_canal_json",
@@ -46,6 +48,7 @@ __all__ = [
     "from_open_protocol",
     "from_simple",
     "register",
+    "register_catalog",
     "table_plan",
 ]
 
@@ -59,7 +62,9 @@ _MODULES = {
     "from_csv": "messages.csv",
     "from_open_protocol": "messages.open_protocol",
     "from_simple": "messages.simple",
-    "register": "table.register",
+    "catalog_jar": "catalog.jar",
+    "register": "register",
+    "register_catalog": "register",
     "table_plan": "table.source",
 }
 """Where each function is. Its module is imported when the function is asked for: PySpark and kernels take a second, and processes that only

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from pyspark.sql import functions as F
 from examples.audit_trail import run
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import deliver
-from tests.support.spark.sessions import as_started, spark_session
+from tests.support.spark.sessions import as_started, patiently, spark_session
 from tidemill.errors import ConfigError, SinkError
 from tidemill.functions import apply_changes, from_csv, from_simple
 from tidemill.playground.server import PlaygroundThread
@@ -44,17 +43,6 @@ def made(tmp_path: Path) -> tuple[SqlLog, Path]:
 
 def reader(reading: Any, log: str, **options: str) -> Any:
     return reading.format("tidemill").option("log", log).option("table", "app.t").options(**options)
-
-
-def patiently(work: Callable[[], Any]) -> Any:
-    """Run a query, and again where its Python process was late to start: Spark waits ten seconds for that."""
-    for _ in range(6):
-        try:
-            return work()
-        except StreamingQueryException as error:
-            if "failed to connect back" not in str(error):
-                raise
-    raise AssertionError("Spark's Python process is late each time")
 
 
 @pytest.mark.usefixtures("session")

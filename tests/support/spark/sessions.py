@@ -41,6 +41,19 @@ def as_started() -> Any:
     return _running[0][1]
 
 
+def patiently(work: Callable[[], Any]) -> Any:
+    """Run a query, and again where its Python process was late to start: Spark waits ten seconds for that."""
+    from pyspark.errors import StreamingQueryException  # most runs of the tests need no Spark
+
+    for _ in range(6):
+        try:
+            return work()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    raise AssertionError("Spark's Python process is late each time")
+
+
 def shares(module: object) -> bool:
     """Whether the tests of a module use the Spark of all."""
     return any(getattr(module, "session", None) is one for one in _fixtures)

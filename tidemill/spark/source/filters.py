@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
 
-from tidemill.spark.source.frame import META
+from tidemill.spark.source.frame import HEADS
 from tidemill.tidb.columns.forms import ALL_IMAGES, IMAGES
 from tidemill.tso import LOGICAL_BITS
 
@@ -52,10 +52,10 @@ def push(filters: Iterable[Filter], pushed: Pushed, *, typed: bool) -> tuple[Pus
 def _taken(one: Filter, pushed: Pushed, *, typed: bool) -> Pushed | None:
     attribute: tuple[str, ...] = getattr(one, "attribute", ())
     name = attribute[0] if len(attribute) == 1 else ""
-    if isinstance(one, IsNotNull) and name in META.names:
+    if isinstance(one, IsNotNull) and name in HEADS:
         return pushed  # they never are null
     value: Any = getattr(one, "value", None)
-    if name == "_commit_ts" and isinstance(one, _BOUNDS) and isinstance(value, int):
+    if name in ("_commit_ts", "_commit_version") and isinstance(one, _BOUNDS) and isinstance(value, int):
         return _bounded(one, value, value, pushed)
     if name == "_commit_timestamp" and isinstance(one, _BOUNDS) and isinstance(value, datetime):
         return _of_moment(one, value, pushed)

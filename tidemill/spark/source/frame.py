@@ -37,6 +37,12 @@ META = pa.schema(
 )
 """What is told of each change. A TSO has 63 bits until the year 3084, so long holds it."""
 
+CHANGELOG = pa.schema([("_change_type", pa.string()), ("_commit_version", pa.int64()), ("_commit_timestamp", TIMESTAMP)])
+"""What Spark's own CHANGES clause tells of each change. `_commit_version` is the commit ts under the name that Spark gives it."""
+
+HEADS = frozenset((*META.names, *CHANGELOG.names))
+"""Names that are not those of a table's columns."""
+
 TRUNCATE = "truncate"
 """The kind of a row that stands for a DDL by which all rows go. It has no columns of the table."""
 
@@ -112,7 +118,7 @@ class TableFrame:
     def __init__(self, base: TableVersion, schema: pa.Schema, time_as: TimeAs, origins: Mapping[int, int] = MappingProxyType({})) -> None:
         self.base, self.schema, self._time_as, self._origins = base, schema, time_as, origins
         known = {column.name.lower(): column for column in base.info.output_columns}
-        self.fields = [field for field in schema if field.name not in META.names]
+        self.fields = [field for field in schema if field.name not in HEADS]
         self._columns = {field.name: known.get(field.name.lower()) for field in self.fields}
 
     def columns_in(self, version: TableVersion) -> list[ReadColumn]:

@@ -210,15 +210,19 @@ class Planner:
 
     def base_version(self, upto_ts: int) -> TableVersion:
         """The version whose columns the DataFrame has: as of schemaTs, else the newest one up to `upto_ts`. Raises SchemaError."""
+        found = self.find_version(upto_ts)
+        if found is None:
+            raise self._no_table(self.history(min(upto_ts, self._known(upto_ts).resolved_ts)))
+        return found
+
+    def find_version(self, upto_ts: int) -> TableVersion | None:
+        """Return that version; None: the log has no such table."""
         assert self.options.table is not None, "a DataFrame of typed columns is of one table"
         wanted = self.options.schema_ts
         at = upto_ts if wanted is None or wanted < 0 else wanted
         at = min(at, self._known(at).resolved_ts)
         history = self.history(at)
-        found = self._version_at(history, at) or self._last_version(history, at) or self._first_version(history)
-        if found is None:
-            raise self._no_table(history)
-        return found
+        return self._version_at(history, at) or self._last_version(history, at) or self._first_version(history)
 
     def _version_at(self, history: SchemaHistory, ts: int) -> TableVersion | None:
         tables = history.snapshot(max(ts, history.start_ts)).tables.values()

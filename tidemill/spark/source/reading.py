@@ -176,7 +176,7 @@ class _Heads:
         match name:
             case "_change_type":
                 return self._changes.take(pa.array(built.changes))
-            case "_commit_ts":
+            case "_commit_ts" | "_commit_version":
                 return pa.array(built.commit_ts.view(np.int64))
             case "_commit_timestamp":
                 return moments(built.commit_ts)

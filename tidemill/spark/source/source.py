@@ -161,6 +161,7 @@ def truncations(ddls: Sequence[RowDdl], schema: pa.Schema) -> pa.RecordBatch:
     heads = {
         "_change_type": pa.array([TRUNCATE] * len(ddls), pa.string()),
         "_commit_ts": pa.array(ts.view(np.int64)),
+        "_commit_version": pa.array(ts.view(np.int64)),
         "_commit_timestamp": moments(ts),
         "_start_ts": pa.array(ts.view(np.int64)),
         "_database": pa.array([ddl.name[0] for ddl in ddls], pa.string()),

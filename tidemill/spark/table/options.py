@@ -10,7 +10,21 @@ from tidemill.spark.cluster.connection import Cluster, cluster_of
 from tidemill.spark.source.options import OptionValues, by_name, plain, table_name
 from tidemill.tidb.columns.forms import TimeAs
 
-NAMES = ("pd", "table", "asOfTs", "asOfTimestamp", "columns", "regionsPerTask", "tikvScans", "strict", "timeAs", "ca", "cert", "key")
+NAMES = (
+    "pd",
+    "table",
+    "asOfTs",
+    "asOfTimestamp",
+    "columns",
+    "regionsPerTask",
+    "rowsPerTask",
+    "tikvScans",
+    "strict",
+    "timeAs",
+    "ca",
+    "cert",
+    "key",
+)
 
 _BY_PLAIN = {plain(name): name for name in NAMES}
 
@@ -27,6 +41,7 @@ class TableOptions:
     strict: bool = False
     time_as: TimeAs = TimeAs.STRING
     scans: int = 0  # at once at most; 0: as many as Spark runs tasks
+    rows_per_task: int = 0  # at most; 0: all. Where the query has a LIMIT
 
     @property
     def what(self) -> str:
@@ -61,4 +76,5 @@ def parse_table_options(given: Mapping[str, str]) -> TableOptions:
         values.flag("strict"),
         values.choice("timeAs", TimeAs, TimeAs.STRING),
         values.number("tikvScans") or 0,
+        values.number("rowsPerTask"),
     )

@@ -117,7 +117,17 @@ class TableReader(DataSourceReader):
         task: TableTask
         hold: Hold
         task, hold = partition.value
-        return read_task(task, Manner(self._at, self._schema, self._options.time_as, self._options.strict), hold)
+        batches = read_task(task, Manner(self._at, self._schema, self._options.time_as, self._options.strict), hold)
+        return first_rows(batches, self._options.rows_per_task) if self._options.rows_per_task else batches
+
+
+def first_rows(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows, and read no more of the table than they take."""
+    for batch in batches:
+        yield batch.slice(0, count)
+        count -= len(batch)
+        if count <= 0:
+            return
 
 
 def table_plan(*filters: Filter, **options: str) -> TablePlan:

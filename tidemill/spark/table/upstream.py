@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.capture.clusterversion import oldest_version
@@ -13,7 +14,7 @@ from tidemill.spark.cluster.connection import connected
 from tidemill.spark.table.options import TableOptions
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.tracking.history import SchemaHistory
-from tidemill.tidb.schema.tracking.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 from tidemill.tidb.types.jsonstyle import JsonStyle, style_of
 from tidemill.tso import describe
 
@@ -30,15 +31,20 @@ class TableAt:
 async def find_table(options: TableOptions) -> TableAt:
     """Return the table at the ts of the options. Raises ConfigError, SchemaError, StartTsBeforeGc, UpstreamError."""
     async with connected(options.cluster) as pd:
-        ts = options.ts(await pd.tso())
-        await check_history(pd, ts)
-        history = SchemaHistory.bootstrap(ts, (await read_meta(pd, ts)).items())
-        tables = [v for v in history.snapshot(ts).tables.values() if v.info.has_rows]
+        snapshot = await schema_at(pd, options.ts)
+        ts, tables = snapshot.ts, [v for v in snapshot.tables.values() if v.info.has_rows]
         wanted = options.what.lower()
         found = next((v for v in tables if ".".join(v.name).lower() == wanted), None)
         if found is None:
             raise _no_table(options.what, ts, tables)
         return TableAt(ts, found, style_of(oldest_version(await pd.stores())))
+
+
+async def schema_at(pd: PdClient, choose: Callable[[int], int]) -> SchemaSnapshot:
+    """Return the cluster's schema at a ts, which `choose` returns for a fresh TSO. Raises StartTsBeforeGc, UpstreamError."""
+    ts = choose(await pd.tso())
+    await check_history(pd, ts)
+    return SchemaHistory.bootstrap(ts, (await read_meta(pd, ts)).items()).snapshot(ts)
 
 
 async def check_history(pd: PdClient, ts: int) -> None:

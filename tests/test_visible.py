@@ -33,8 +33,14 @@ def test_json_stays_json(text: str) -> None:
 
 def test_escapes_are_readable() -> None:
     assert printable("t\x1b[2J\u202e.txt\U000e0041") == r"t\u001b[2J\u202e.txt\udb40\udc41"
-    assert one_line("a\n  b\r\nc\td") == "a b c d"
+    assert one_line("a\n  b\r\nc\td  e \t\n f") == "a b c d  e f"
     assert short_statement("x" * 1000) == "x" * STATEMENT + "…"
+
+
+@pytest.mark.parametrize("unit", [" ", "\n", " \n", "\u3000a"])
+def test_time_is_linear_in_the_text(unit: str) -> None:
+    """In quadratic time, a text of a million blanks takes an hour: the test's timeout then ends it."""
+    one_line(unit * (1 << 20))
 
 
 def test_the_log_has_no_line_of_a_stranger(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,10 @@ from typing import IO
 
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable
 from tidemill.process.children import environment
-from tidemill.secret import NONE, Secret, Way, argv_of
+from tidemill.secret import NONE, Secret, Way, argv_of, reference, secret_of
 
+OF_KEYS = {Way.FILE: "TIDEMILL_KEY_PASSWORD_FILE", Way.COMMAND: "TIDEMILL_KEY_PASSWORD_COMMAND"}
+"""Variables of the environment for the password of keys. Every child has them, so they say where it is."""
 LIMIT_BYTES = 64 << 10
 """What a file or a command may have."""
 COMMAND_S = 10.0
@@ -42,8 +44,15 @@ def read(secret: Secret) -> str:
 
 
 def key_password(secret: Secret = NONE) -> Callable[[], str]:
-    """Return what `ssl` asks for the password of a key that has one: without it, it would ask on the terminal. Raises as `read`."""
-    return lambda: read(secret)
+    """Return what `ssl` asks for the password of a key that has one: without it, it would ask on the terminal. Where no setting gives it,
+    it is that of `of_keys`. Raises as `read`."""
+    return lambda: read(secret or of_keys())
+
+
+def of_keys() -> Secret:
+    """Return the password of keys that have no setting for it: of PD, TiKV, etcd and the server's own port. Raises ConfigError."""
+    found = {reference("key-password", way): os.environ.get(variable) for way, variable in OF_KEYS.items()}
+    return secret_of("key-password", found, "the environment")
 
 
 def read_setting(secret: Secret) -> str:

@@ -14,7 +14,7 @@ STATEMENT = 200
 _HIDDEN = r"\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f"
 """What is not seen: format characters, direction marks, separators of lines, halves of surrogate pairs, tags."""
 _ACTED_UPON = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_HIDDEN}]")
-_BREAKS = re.compile(r"\s*[\r\n\t]\s*")
+_BLANKS = re.compile(r"\s++")
 
 
 def printable(text: str) -> str:
@@ -29,12 +29,16 @@ def cut(text: str, longest: int = STATEMENT) -> str:
 
 def one_line(text: str) -> str:
     """Return a text on one line, with escapes."""
-    return printable(_BREAKS.sub(" ", text))
+    return printable(_BLANKS.sub(_without_breaks, text))
 
 
 def short_statement(text: str) -> str:
     """Return an SQL statement for the log or an error: one line of at most STATEMENT characters."""
     return one_line(cut(text))
+
+
+def _without_breaks(found: re.Match[str]) -> str:
+    return " " if any(sign in found[0] for sign in "\r\n\t") else found[0]
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -135,6 +136,14 @@ def test_other_answers_are_looked_at_too(front: Front, ask: Callable[[RegistryCl
     front.fault = Fault(Reply(200, b'{"subjects": 1, "schema": 5, "is_compatible": "yes"}'))
     with client(front) as one, pytest.raises(RegistryUnavailable, match="is not that of a schema registry"):
         ask(one)
+
+
+def test_an_answer_that_would_be_expanded_is_refused(front: Front) -> None:
+    """Compressed twice, a kilobyte stands for gigabytes."""
+    front.fault = Fault(Reply(200, gzip.compress(gzip.compress(bytes(1 << 20))), "gzip, gzip"))
+    with client(front) as one, pytest.raises(RegistryUnavailable, match=r"it is encoded \(gzip, gzip\)"):
+        one.subjects()
+    assert front.headers[-1]["Accept-Encoding"] == "identity"
 
 
 def test_an_endless_answer_ends(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from tidemill.changefeed.replay import Resumed
-from tidemill.changelog.feeds import is_replay
+from tidemill.changelog.feeds import is_passing
 from tidemill.changelog.files.bounds import first_ts
 from tidemill.changelog.log_format import fence_name
 from tidemill.changelog.reader import LogReader
@@ -65,7 +65,7 @@ class Meta:
 def meta_of(location: str, feed: str | None = None) -> Meta:
     """Return the ts of a log. Raises LogError, ConfigError for a changefeed that it does not know."""
     reader = LogReader(location)
-    known = {name: ts for name, ts in reader.feeds().items() if not is_replay(name)}
+    known = {name: ts for name, ts in reader.feeds().items() if not is_passing(name)}
     if feed is not None and feed not in known:
         raise ConfigError(f"{redact(location)} knows no changefeed {feed}", hint=f"It knows: {', '.join(sorted(known)) or 'none'}.")
     found = {feed: known[feed]} if feed is not None else known

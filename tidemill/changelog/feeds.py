@@ -5,7 +5,8 @@ registered again, or removed, moves nothing any more. A registration may race wi
 log.json's start. Retention writes log.json, then reads the feeds again, and takes its step back if a feed has appeared.
 
 A replay is a feed as long as it runs, under a name that no changefeed can have. It writes its file again and again: retention removes one
-that has been silent for an hour, because its process was killed.
+that has been silent for an hour, because its process was killed. A streaming query of Spark is one too. Nobody says when it is over, so its
+file names the time without a word after which it is.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from tidemill.tso import SavedTs, describe
 
 REPLAY = "replay."
 """How names of replays begin. An id of a changefeed has no dot."""
+QUERY = "query."
+"""How names of streaming queries begin."""
 SILENT_S = 3600.0
 """Seconds without a word after which a replay counts as dead."""
 TELL_EVERY_S = 5.0
-"""How often a replay says how far it is, at most."""
+"""How often a replay or a query says how far it is, at most."""
+REGISTER_EVERY_S = 60.0
 
 _FEED_FILE = statefile.Kind(LogCorrupt, "`tidemill log forget` removes it.", may_be_lost=True)
 """One that is cut holds all of the log, see `read_feeds`."""
@@ -52,9 +56,9 @@ class Registration:
     """A feed as one process registered it. Only that process moves it: once another one has registered the feed, or it is removed, `update`
     changes nothing."""
 
-    def __init__(self, storage: Storage, feed: str, by: str, of: str = "") -> None:
-        """`by`: the registration's own mark. `of`: what registered it, SERVER or nothing."""
-        self._file, self._by, self._of = _state_file(storage, feed, durable=False), by, of
+    def __init__(self, storage: Storage, feed: str, by: str, of: str = "", silent_s: float = 0.0) -> None:
+        """`by`: the registration's own mark. `of`: what registered it, SERVER or nothing. `silent_s`: see `register`."""
+        self._file, self._by, self._of, self._silent_s = _state_file(storage, feed, durable=False), by, of, silent_s
 
     def update(self, checkpoint_ts: SavedTs) -> None:
         """Move the checkpoint: the feed needs nothing at or below `checkpoint_ts` any more. Raises LogUnavailable, LogRefused, DiskLow."""
@@ -64,7 +68,7 @@ class Registration:
     def _moved(self, found: bytes | None, checkpoint_ts: SavedTs) -> bytes | None:
         if found is None or _mark(found) not in (self._by, None):
             return None
-        return _content(checkpoint_ts, self._by, self._of)
+        return _content(checkpoint_ts, self._by, self._of, self._silent_s)
 
 
 def _state_file(storage: Storage, feed: str, *, durable: bool = True) -> StateFile:
@@ -77,8 +81,9 @@ def _lock(feed: str) -> str:
     return f"{log_format.FEEDS}/.{feed}"
 
 
-def _content(checkpoint_ts: SavedTs, by: str, of: str) -> bytes:
-    return (json.dumps({"checkpoint_ts": checkpoint_ts, "by": by} | ({"of": of} if of else {})) + "\n").encode()
+def _content(checkpoint_ts: SavedTs, by: str, of: str, silent_s: float = 0.0) -> bytes:
+    more = {name: value for name, value in (("of", of), ("silent_s", silent_s)) if value}
+    return (json.dumps({"checkpoint_ts": checkpoint_ts, "by": by} | more) + "\n").encode()
 
 
 def _mark(found: bytes) -> str | None:
@@ -87,9 +92,9 @@ def _mark(found: bytes) -> str | None:
     return None if fields is None else str(fields.others().get("by", ""))
 
 
-def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, *, of: str = "") -> Registration:
+def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, *, of: str = "", silent_s: float = 0.0) -> Registration:
     """Register a changefeed: the log keeps everything above `checkpoint_ts` for it from now on. What registered it before moves it no more.
-    `of`: see `Registration`.
+    `of`: see `Registration`. `silent_s`: seconds without a word after which a query counts as over.
 
     Raises StartTsOutOfLog, without registering the feed, if some of it is gone already.
     """
@@ -100,7 +105,7 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, 
     def registered(found: bytes | None) -> bytes:
         nonlocal before
         before = found
-        return _content(checkpoint_ts, by, of)
+        return _content(checkpoint_ts, by, of, silent_s)
 
     file.change(registered)
     start_ts = read_identity(storage).start_ts
@@ -113,7 +118,7 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, 
             f"changefeed {feed} needs changes from {describe(checkpoint_ts)} on, {redact(storage.location)} begins at {describe(start_ts)}",
             hint="Start the changefeed again at a later ts.",
         )
-    return Registration(storage, feed, by, of)
+    return Registration(storage, feed, by, of, silent_s)
 
 
 def registered(location: str | Path | Storage, feed: str) -> Registration:
@@ -127,7 +132,7 @@ def remove(location: str | Path | Storage, feed: str) -> None:
     """Remove a changefeed: it does not need the log any more."""
     storage = open_storage(location)
     storage.delete(_file(feed))
-    if is_replay(feed):  # only one process ever used its lock
+    if is_passing(feed):  # only one process ever used its lock
         storage.delete(f"{_lock(feed)}.lock")
 
 
@@ -158,9 +163,9 @@ def _remove_as(storage: Storage, feed: str, content: bytes) -> bool:
     return _state_file(storage, feed).change(lambda found: log_format.REMOVED_FEED if found == content else None) is not None
 
 
-def is_replay(feed: str) -> bool:
-    """Return whether a feed is a replay that runs, or was killed; else it is a changefeed or a view."""
-    return feed.startswith(REPLAY)
+def is_passing(feed: str) -> bool:
+    """Return whether a feed is a replay or a query, which runs or is over; else it is a changefeed or a view."""
+    return feed.startswith((REPLAY, QUERY))
 
 
 @contextmanager
@@ -199,18 +204,54 @@ def replaying(storage: Storage, from_ts: int) -> Iterator[Callable[[int], None]]
             log.warning("%s holds the log for an hour, or until `tidemill log forget`: %s", name, error.message)
 
 
+class Lease:
+    """Lets the log keep what a query has still to read, until it has said nothing for a while. Not safe for threads."""
+
+    def __init__(self, storage: Storage, query: str, silent_s: float) -> None:
+        """`query`: which query it is, also after a restart. `silent_s`: how long the log waits without a word."""
+        self._storage, self._name, self._silent_s = storage, f"{QUERY}{query}", silent_s
+        self._registration: Registration | None = None
+        self._told_at = self._registered_at = float("-inf")
+        self._ts = 0
+
+    def hold(self, ts: int, *, now: bool = False) -> None:
+        """Say that the query is there, and has all up to `ts`. A ts below an earlier one changes nothing. `now`: however short a while ago
+        it said so before. Raises StartTsOutOfLog if some of what it needs is gone already."""
+        self._ts = max(self._ts, ts)
+        said = time.monotonic()
+        if said - self._told_at < TELL_EVERY_S and not now:
+            return
+        self._told_at = said
+        try:
+            if self._registration is None or said - self._registered_at > REGISTER_EVERY_S:  # it may have been forgotten
+                self._registration = register(self._storage, self._name, SavedTs(self._ts), silent_s=self._silent_s)
+                self._registered_at = said
+            else:
+                self._registration.update(SavedTs(self._ts))
+        except _NOT_WRITTEN as error:
+            level = logging.DEBUG if self._registration is not None else logging.WARNING
+            log.log(level, "the log does not wait for %s, because it cannot be written: %s", self._name, error.message)
+
+
 _NOT_WRITTEN = DiskLow, LogRefused, LogUnavailable
 
 
 def forget_silent(storage: Storage, now: float) -> None:
-    """Remove replays that were killed: those without a word for an hour. `now`: Unix seconds."""
-    if not any(map(is_replay, storage.names(log_format.FEEDS))):
+    """Remove replays that were killed, those without a word for an hour, and queries that are over. `now`: Unix seconds."""
+    if not any(map(is_passing, storage.names(log_format.FEEDS))):
         return
     for entry in storage.entries(log_format.FEEDS):
         name = entry.name.removesuffix(".json")
-        if is_replay(name) and name != entry.name and now - entry.modified > SILENT_S:
-            log.warning("the log does not wait any more for %s, which has said nothing for an hour", name)
+        silent_s = now - entry.modified
+        if is_passing(name) and name != entry.name and silent_s > _patience(storage, name):
+            log.warning("the log does not wait any more for %s, which has said nothing for %.0f minutes", name, silent_s / 60)
             remove(storage, name)
+
+
+def _patience(storage: Storage, feed: str) -> float:
+    """Seconds without a word after which a replay or a query is over."""
+    fields = statefile.whole(storage.read(_file(feed)), feed, _FEED_FILE)
+    return SILENT_S if fields is None else fields.number("silent_s", default=SILENT_S)
 
 
 def slowest(storage: Storage) -> tuple[str, int] | None:

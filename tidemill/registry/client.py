@@ -49,7 +49,7 @@ class RegistryClient:
         self._http = httpx.Client(
             base_url=address.url,
             auth=_login(address) if address.user or address.password else None,
-            headers={"Accept": f"{MEDIA_TYPE}, application/json"},
+            headers={"Accept": f"{MEDIA_TYPE}, application/json", "Accept-Encoding": "identity"},
             verify=_tls(address),
             timeout=address.timeout_ms / 1000,
             trust_env=not address.is_local,
@@ -132,9 +132,12 @@ class RegistryClient:
             self._took(time.monotonic() - begun)
 
     def _read(self, response: httpx.Response, deadline: float, asked: str) -> bytes:
-        """Return the whole answer within its limits of time and size. A slow trickle of bytes does not extend the time."""
+        """Return the whole answer within its limits of time and size. A slow trickle of bytes does not extend the time. One that is
+        compressed is refused: a thousand bytes, compressed twice, may stand for gigabytes, and httpx expands all that came at once."""
+        if encoding := response.headers.get("Content-Encoding", "identity").strip().lower().removeprefix("identity"):
+            raise Answer(asked, response.status_code, b"").nonsense(f"it is encoded ({encoding[:40]}), which was not asked for")
         body = bytearray()
-        for piece in response.iter_bytes():
+        for piece in response.iter_raw():
             body += piece
             if time.monotonic() > deadline:
                 raise self._slow(asked)

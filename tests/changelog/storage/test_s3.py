@@ -117,6 +117,41 @@ def test_who_one_is_may_stand_in_the_address(s3_server: str, bucket: str, secret
     assert place.can_swap
 
 
+def test_who_one_is_may_be_referred_to(
+    s3_server: str,  # noqa: F811
+    bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "key").write_text("t/e+s t\n")
+    monkeypatch.setenv("TIDEMILL_SECRET_NAME", "test")
+    references = f"&secret-access-key-file={quote(str(tmp_path / 'key'))}&access-key-env=TIDEMILL_SECRET_NAME"
+    url = url_of(s3_server, bucket, "") + references
+    place = open_storage(url)
+    assert isinstance(place, RemoteStorage)
+    options = place._fs.__reduce__()[1][0]
+    assert (options["access_key"], options["secret_key"]) == ("test", "t/e+s t")
+    LogWriter.create(url, LogIdentity("7051", START, 2), snapshot=META).close()
+    assert LogReader(url).location == url, "what other processes are told"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "fault"),
+    [
+        ("&access-key-env=TIDEMILL_SECRET_NAME", "belong together"),
+        ("&access-key-env=TIDEMILL_SECRET_NAME&secret-access-key-file=/no/such", "secret-access-key-file /no/such: No such file"),
+        ("&access-key-env=A&access-key-file=b&secret-access-key=c", "access-key-file and access-key-env say where"),
+    ],
+)
+def test_references_that_lead_nowhere(parameters: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_SECRET_NAME", "test")
+    with pytest.raises(LogError, match=fault):
+        open_storage(url_of("http://127.0.0.1:1", "bucket", "") + parameters)
+    if "such" in fault:
+        with pytest.raises(LogError, match="without keys before the bucket"):
+            open_storage(url_of("http://127.0.0.1:1", "bucket") + parameters)
+
+
 def test_who_one_is_may_stand_in_the_environment(s3_server: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")

@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.errors import ConfigError
 from tidemill.spark.cluster.connection import Cluster
-from tidemill.spark.source.options import EARLIEST, LATEST, Kind, Policy, parse_options
+from tidemill.spark.source.options import EARLIEST, LATEST, Kind, Policy, parse_options, with_session
 from tidemill.tidb.columns.forms import TimeAs
 from tidemill.tso import compose
 
@@ -56,6 +56,7 @@ def test_where_it_starts() -> None:
         ({"table": "a.b", "strict": "yes"}, "option strict: 'yes' is neither true nor false"),
         ({"table": "a.b", "timeAs": "long"}, "option timeAs: 'long' is not one of string, interval"),
         ({"table": "a.b", "maxRowsPerTrigger": "many"}, "option maxRowsPerTrigger: 'many' is not a number above 0"),
+        ({"table": "a.b", "logLease": "2 days"}, "option logLease: '2 days': expected a duration such as 10s"),
         ({"table": "a.b", "logFile": "/no/such"}, "log and logFile exclude each other"),
         ({"table": "a.b", "ca": "/ca.pem"}, "option ca is for TLS to a cluster"),
         ({"table": "a.b", "pd": "http://pd:1", "ca": "/ca.pem"}, "http://"),
@@ -64,6 +65,30 @@ def test_where_it_starts() -> None:
 def test_faults(given: dict[str, str], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         parse_options({"log": "/l", **given})
+
+
+def test_how_long_the_log_waits() -> None:
+    assert [
+        parse_options({"log": "/l", "table": "a.b", **given}).lease_s for given in ({}, {"log_lease": "1h30m"}, {"logLease": "0s"})
+    ] == [*(172_800, 5400, 0)]
+    assert parse_options({"log": "/l", "logLease": "1h"}, ddl=True).lease_s == 3600
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, {"log": "/l"}),
+        ({"log": "/m"}, {"log": "/m"}),
+        ({"LogFile": "/m"}, {"LogFile": "/m"}),
+        ({"pd": "pd:1"}, {"pd": "pd:1", "ca": "/ca", "cert": "/cert", "key": "/key"}),
+        ({"PD": "pd:1", "Ca": "/mine"}, {"PD": "pd:1", "Ca": "/mine", "cert": "/cert", "key": "/key"}),
+        ({"pd": "http://pd:1"}, {"pd": "http://pd:1"}),
+    ],
+)
+def test_what_the_session_adds(given: dict[str, str], found: dict[str, str]) -> None:
+    session = {"log": "/l", "pd": "pd:9", "ca": "/ca", "cert": "/cert", "key": "/key"}
+    assert with_session(given, session) == found
+    assert with_session({}, session, ("pd",)) == {name: text for name, text in session.items() if name != "log"}
 
 
 def test_a_log_is_needed() -> None:

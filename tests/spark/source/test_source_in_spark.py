@@ -20,6 +20,7 @@ from tidemill.errors import ConfigError, SinkError
 from tidemill.functions import apply_changes, from_csv, from_simple
 from tidemill.playground.server import PlaygroundThread
 from tidemill.spark import as_of, register
+from tidemill.spark.register import PUSH_DOWN
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -50,6 +51,23 @@ def test_a_session_of_ours_knows_the_formats(made: tuple[SqlLog, Path]) -> None:
     log, first = made[0].write(made[1]), as_started()
     assert reader(first.read, log).load().count() == 5
     assert reader(register(register(first.newSession())).read, log).load().count() == 5
+
+
+def test_a_session_that_was_told_nothing_finds_them(session: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
+    made[0].run("ALTER TABLE t ADD COLUMN more INT")
+    log, plain = made[0].write(made[1]), session.newSession()
+    assert plain.conf.get(PUSH_DOWN) == "false"
+    rows = reader(plain.read, log).load().filter("_change_type = 'delete' and _commit_ts > 0")
+    assert [row.id for row in rows.collect()] == [2]
+    assert plain.read.format("tidemill.ddl").option("log", log).load().count() == 1
+    with pytest.raises(AnalysisException, match="option pd is missing"):
+        plain.read.format("tidemill.table").option("table", "app.t").load()
+    plain.conf.set("spark.tidemill.log", log)
+    with pytest.raises(AnalysisException, match="one of the options log, logFile and pd"):
+        plain.read.format("tidemill").option("table", "app.t").load()
+    assert register(plain).read.format("tidemill").option("table", "app.t").load().count() == 5
+    plain.sql("CREATE TEMPORARY VIEW c USING tidemill OPTIONS (table 'app.t')")
+    assert plain.sql("SELECT count(*) FROM c").first()[0] == 5
 
 
 def test_a_batch(spark: Any, made: tuple[SqlLog, Path]) -> None:

@@ -29,6 +29,7 @@ def registry() -> Iterator[RegistryProcess]:
 class Reply(NamedTuple):
     status: int
     body: bytes
+    encoding: str = ""  # Content-Encoding
 
 
 Ask = Callable[[str, str, bytes], Reply]
@@ -144,6 +145,8 @@ class Front:
                 self.send_response(reply.status)
                 self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
                 self.send_header("Content-Length", str(len(reply.body)))
+                if reply.encoding:
+                    self.send_header("Content-Encoding", reply.encoding)
                 self.end_headers()
                 self.wfile.write(reply.body)
 

@@ -24,6 +24,7 @@ from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Draft, Entry, Storage, Token, temporary_name
 from tidemill.changelog.storage.conditional import Objects, swap, tried
 from tidemill.changelog.storage.durable import forget, make_folder, sync_folder
+from tidemill.changelog.storage.keys import with_keys
 from tidemill.changelog.storage.mounts import is_remote
 from tidemill.changelog.storage.outcomes import Outcome, broken, gone, outcome_of, storage_errors
 from tidemill.errors import LogError, LogUnavailable, redact
@@ -70,7 +71,7 @@ def open_segment(path: str) -> ArrowFile:
 @lru_cache(maxsize=64)
 def _file_system(url: str) -> tuple[Any, str]:
     try:
-        filesystem, root = pyarrow.fs.FileSystem.from_uri(url)
+        filesystem, root = pyarrow.fs.FileSystem.from_uri(with_keys(url))
     except (pa.ArrowInvalid, NotImplementedError) as e:
         raise LogError(redact(f"{url} cannot be opened: {e}")) from None
     except OSError as e:  # pyarrow asks AWS for the region of a bucket, and HDFS for its name node

@@ -14,7 +14,7 @@ from typing import Any
 
 from tidemill.capture.initial_load import answered, ask_backfill
 from tidemill.capture.status import CaptureStatus
-from tidemill.changelog.feeds import is_replay
+from tidemill.changelog.feeds import is_passing
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.reader import LogReader, existing_log
 from tidemill.changelog.storage import durable
@@ -118,7 +118,7 @@ class CaptureControl:
         wanted = [capture_rules.of_config(config) for config in (*(feed.config for feed in present.values()), *more)]
         wanted += [rules for _, rules in self._kept_wide]
         reader = existing_log(self._options.log)
-        if reader is not None and (not wanted or any(not is_replay(name) for name in reader.feeds().keys() - present.keys())):
+        if reader is not None and (not wanted or any(not is_passing(name) for name in reader.feeds().keys() - present.keys())):
             wanted.append(capture_rules.newest(reader.identity))
         return capture_rules.union(wanted)
 

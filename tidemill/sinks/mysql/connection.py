@@ -7,6 +7,7 @@ import binascii
 import re
 import socket
 import ssl
+import struct
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from tidemill.protocols.sql.hints import Program, hint_of
 from tidemill.protocols.sql.missed import Answer
 from tidemill.sinks.mysql import session
 from tidemill.sinks.mysql.codes import VALUE_REFUSED, Fate, fate_of
+from tidemill.visible import cut
 
 with extra("mysql"):
     import pymysql
@@ -34,7 +36,13 @@ _IN_CLEAR = ("mysql_clear_password", "dialog")
 FETCHED = 1024
 KILL_MS = 5_000
 """How long to wait for a server that is to end a statement."""
-_NO_ANSWER = frozenset({0, 2003, 2006, 2013, 2014, 2055})
+MALFORMED = 2027
+"""CR_MALFORMED_PACKET: what came is no answer of a database."""
+LARGEST_ANSWER = 256 << 20
+"""Bytes of one answer, or of one row that is read by itself: TiDB's largest row has half of them."""
+_NO_ANSWER = frozenset({0, 2003, 2006, 2013, 2014, MALFORMED, 2055})
+_UNREADABLE = (ArithmeticError, AssertionError, LookupError, NameError, RuntimeError, ValueError, struct.error)
+"""What PyMySQL raises, without a word of its own, for bytes that it does not expect. The connection is out of step then."""
 SHOWN = 300
 """Characters of a statement that an error shows."""
 _DDL = re.compile(r"\s*(ALTER|CREATE|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
@@ -77,6 +85,10 @@ def faults(statement: bytes | str = "") -> Iterator[None]:
         raise ServerFault(code, text or "the connection is closed", shown) from error
     except OSError as error:
         raise ServerFault(2013, str(error), shown) from error
+    except UnicodeEncodeError:
+        raise  # of what was to be sent
+    except _UNREADABLE as error:
+        raise ServerFault(MALFORMED, f"the server sent what is no answer: {cut(str(error) or type(error).__name__)}", shown) from error
 
 
 def _code_of(error: pymysql.err.MySQLError) -> int:
@@ -92,11 +104,13 @@ class Connection:
         self._options, self._id, self._busy = options, 0, False
         self._raw = _opened(options)
         try:
-            version, number = self.rows("SELECT VERSION(), CONNECTION_ID()")[0]
-            self.server, self._id = session.Server(str(version)), int(number)
+            with faults():
+                version, number = self.rows("SELECT VERSION(), CONNECTION_ID()")[0]
+                self.server, self._id = session.Server(str(version)), int(number)
             for statement, needed in session.settings(self.server, zone, optimistic=options.optimistic):
                 self._set(statement, needed=needed)
-            self.max_packet = int(self.rows("SELECT @@max_allowed_packet")[0][0])
+            with faults():
+                self.max_packet = int(self.rows("SELECT @@max_allowed_packet")[0][0])
         except BaseException:
             self.close()
             raise
@@ -223,7 +237,29 @@ class _NotInClear:
         )
 
 
-class _WithoutServersKey(pymysql.connections.Connection):  # type: ignore[misc]
+class _Measured(pymysql.connections.Connection):  # type: ignore[misc]
+    """Takes LARGEST_ANSWER bytes at most: whoever answers at the address may send without end."""
+
+    _taken = 0
+
+    def _execute_command(self, command: int, sql: bytes | str) -> None:
+        self._taken = 0
+        super()._execute_command(command, sql)
+
+    def _read_packet(self, *kind: Any) -> Any:
+        if self._result is not None and self._result.unbuffered_active:  # the rows before are not kept
+            self._taken = 0
+        return super()._read_packet(*kind)
+
+    def _read_bytes(self, size: int) -> Any:
+        self._taken += size
+        if self._taken > LARGEST_ANSWER:
+            self._force_close()
+            raise pymysql.err.OperationalError(MALFORMED, f"the server's answer has more than {LARGEST_ANSWER:,} bytes")
+        return super()._read_bytes(size)
+
+
+class _WithoutServersKey(_Measured):
     """Takes no public key from the server to encrypt the password with: who answers at the address has the private one, and reads it. The
     same holds for TLS that the options do not ask for: nobody's certificate is checked then."""
 
@@ -252,7 +288,7 @@ class _WithoutServersKey(pymysql.connections.Connection):  # type: ignore[misc]
 
 
 def _connect(options: MysqlOptions, password: str) -> Any:
-    kind = pymysql.connections.Connection if options.servers_key or options.tls is not None else _WithoutServersKey
+    kind = _Measured if options.servers_key or options.tls is not None else _WithoutServersKey
     with faults():
         return kind(
             host=options.host,

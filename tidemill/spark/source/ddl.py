@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from tidemill.spark.source.frame import moments
+from tidemill.spark.source.lease import StreamLease
 from tidemill.spark.source.options import Options, parse_options
 from tidemill.spark.source.planner import LOST, Planner
 from tidemill.spark.source.source import spark_schema
@@ -81,10 +82,11 @@ class DdlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._live: Planner | None = None
+        self._held: StreamLease | None = None
         self._target: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_live": None}
+        return {**self.__dict__, "_live": None, "_held": None}
 
     @property
     def _planner(self) -> Planner:
@@ -92,24 +94,38 @@ class DdlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._live = Planner(self._options)
         return self._live
 
-    def initialOffset(self) -> dict[str, int]:
-        return {"ts": self._planner.first_ts()}
+    @property
+    def _lease(self) -> StreamLease:
+        if self._held is None:
+            self._held = StreamLease(self._planner.reader, self._options.lease_s)
+        return self._held
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._lease.offset({"ts": self._planner.first_ts()})
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._planner.reader.schema_head()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if self._planner.capture is not None:
             self._planner.capture.check()
         ends = (self._planner.reader.schema_head(), self._target, self._options.end)
         end = min(one for one in ends if one is not None)
         if end <= start["ts"]:
+            self._lease.hold(start)
             return start
         self._planner.check_covered(start["ts"], LOST)
+        self._lease.hold(start)
         end = self._planner.readable_to(start["ts"], end, lambda begin, end: bool(ddls(self._planner, begin, end)))
-        return {"ts": end} if ddls(self._planner, start["ts"], end) else start
+        return self._lease.offset({"ts": end}, start) if ddls(self._planner, start["ts"], end) else start
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def commit(self, end: dict[str, Any]) -> None:
+        self._lease.hold(end)
+
+    def stop(self) -> None:
+        self._lease.stop()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         found = ddls(self._planner, start["ts"], end["ts"])
         return [InputPartition(found)] if found else []
 

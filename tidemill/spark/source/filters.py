@@ -5,12 +5,22 @@ A filter is taken over as a whole or left to Spark. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from tidemill.spark.source.frame import HEADS
 from tidemill.tidb.columns.forms import ALL_IMAGES, IMAGES
@@ -35,6 +45,18 @@ class Pushed:
 
     def up_to(self, ts: int) -> Pushed:
         return replace(self, to_ts=ts if self.to_ts is None else min(ts, self.to_ts))
+
+
+class Pushing:
+    """The `pushFilters` of a reader that can also do without. Spark ends a query whose reader has one of its own where filters are not
+    pushed down (`spark.sql.python.filterPushdown.enabled`), which is its default; it knows the readers that have none by `__func__`."""
+
+    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
+        self._push = push
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._push(filters)
 
 
 def push(filters: Iterable[Filter], pushed: Pushed, *, typed: bool) -> tuple[Pushed, list[Filter]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tidemill.config.values import duration
 from tidemill.errors import ConfigError, TidemillError
 from tidemill.rules.names import nearest
 from tidemill.rules.table_filter import TableFilter
@@ -49,11 +50,14 @@ NAMES = (
     *("table", "tables", "rawChanges"),
     *("startingTs", "startingTimestamp", "endingTs", "endingTimestamp", "initialSnapshot"),
     *("columns", "strict", "timeAs", "schemaTs", "schemaChangePolicy", "onDdl"),
-    *("maxBytesPerTrigger", "maxRowsPerTrigger"),
+    *("maxBytesPerTrigger", "maxRowsPerTrigger", "logLease"),
 )
 """All options. docs/spark/source.md explains them."""
 
 EARLIEST, LATEST = "earliest", "latest"
+LEASE = "48h"
+"""Twice the usual retention: a stream that runs once a day may be late."""
+_LEASE = duration(0, 365 * 86_400_000)
 _SIZE = re.compile(r"(\d+)\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
 _UNITS = {"b": 0, "k": 10, "m": 20, "g": 30}
 _LAST_LOGICAL = (1 << LOGICAL_BITS) - 1
@@ -79,6 +83,7 @@ class Options:
     initial_snapshot: bool = False
     max_bytes: int = 0
     max_rows: int = 0
+    lease_s: float = 0.0  # how long the log waits for a stream that says nothing; 0: it does not wait
     cluster: Cluster | None = None  # a capture of it writes the log
 
     @property
@@ -104,7 +109,7 @@ def plain(name: str) -> str:
 
 
 _BY_PLAIN = {plain(name): name for name in NAMES}
-_DDL_NAMES = (*_PLACES, "table", "tables", "startingTs", "startingTimestamp", "endingTs", "endingTimestamp")
+_DDL_NAMES = (*_PLACES, "table", "tables", "startingTs", "startingTimestamp", "endingTs", "endingTimestamp", "logLease")
 _OF_DDL = {plain(name): name for name in _DDL_NAMES}
 _SPARKS = frozenset({"path", "checkpointlocation", "queryname"})
 """Spark adds these of its own accord."""
@@ -136,6 +141,21 @@ def by_name(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str
 def _nearest(name: str, names: Mapping[str, str]) -> str:
     near = nearest(name, names.values())
     return f"Did you mean {near}?" if near else f"There are {', '.join(names.values())}."
+
+
+def with_session(given: Mapping[str, str], session: Mapping[str, str], places: Sequence[str] = ("log", "pd")) -> dict[str, str]:
+    """Return options, with those of the session for what they leave out. `places`: what says where the data is, the first that the session
+    has is taken, if the options name no place. Files for TLS go with a cluster."""
+    named = {plain(name) for name in given}
+    found = dict(given)
+    place = next((name for name in places if name in session), None)
+    if place is not None and not named & {"log", "logfile", "pd"}:
+        found[place] = session[place]
+    if "pd" in {plain(name) for name in found} and not any(
+        text.startswith("http://") for name, text in found.items() if plain(name) == "pd"
+    ):
+        found |= {name: session[name] for name in ("ca", "cert", "key") if name in session and name not in named}
+    return found
 
 
 class OptionValues:
@@ -223,8 +243,16 @@ class _Parser(OptionValues):
             initial_snapshot=self.flag("initialSnapshot"),
             max_bytes=self.number("maxBytesPerTrigger"),
             max_rows=self.number("maxRowsPerTrigger"),
+            lease_s=self._lease(),
             cluster=self._cluster(),
         )
+
+    def _lease(self) -> float:
+        text = self._found.get("logLease", LEASE)
+        try:
+            return _LEASE(text) / 1000
+        except ValueError as error:
+            raise ConfigError(f"option logLease: {text!r}: {error}", hint="As in 48h or 30m; 0s for none.") from None
 
     def _cluster(self) -> Cluster | None:
         if "pd" in self._found:

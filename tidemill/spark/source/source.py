@@ -22,8 +22,9 @@ from pyspark.sql.types import StructType
 
 from tidemill.delivery.inputs.log_heads import REMOTE_POLL_S, Pace
 from tidemill.errors import ConfigError, LogUnavailable, RowsChanged, SchemaChanged
-from tidemill.spark.source.filters import Pushed, push
+from tidemill.spark.source.filters import Pushed, Pushing, push
 from tidemill.spark.source.frame import TRUNCATE, TableFrame, digest, moments, schema_of
+from tidemill.spark.source.lease import StreamLease
 from tidemill.spark.source.options import Kind, OnDdl, Options, Policy, parse_options
 from tidemill.spark.source.planner import LOST, Planner, changed_at
 from tidemill.spark.source.row_ddls import Effect, RowDdl
@@ -94,7 +95,11 @@ class BatchReader(DataSourceReader):
         self._options, self._schema = options, schema
         self._pushed = Pushed()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    @property
+    def pushFilters(self) -> Pushing:
+        return Pushing(self._push)
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
         if self._options.kind is Kind.RAW:
             return filters
         by_image = self._options.kind is Kind.TABLE and self._options.on_ddl is not OnDdl.ROWS
@@ -189,8 +194,8 @@ def _freeze_loaded() -> None:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The changes from a ts on. Offsets are resolved ts: `{"ts": …, "columns": …, "base": …}`, where `columns` tells the names and types
-    of the table's columns by a number, and `base` from which ts on the table has them.
+    """The changes from a ts on. Offsets are resolved ts: `{"ts": …, "columns": …, "base": …, "query": …}`, where `columns` tells the names
+    and types of the table's columns by a number, `base` from which ts on the table has them, and `query` which stream it is (`lease.py`).
 
     A batch has all changes of (start, end], so it has whole transactions. Whatever Spark asks for again, it gets the same rows again.
     """
@@ -211,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._live
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._stream.offset(self._stream.planner.first_ts())
+        return self._stream.offset(self._stream.planner.first_ts(), {})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows:
@@ -233,9 +238,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         stream = self._stream
         stream.planner.check_covered(start["ts"], LOST)
+        stream.lease.hold(start)
         found = [InputPartition(one) for one in stream.planner.slices(start["ts"], end["ts"], stream.frame)]
         ddls = truncated(stream.planner, stream.frame, start["ts"], end["ts"])
         return [*found, InputPartition(ddls)] if ddls else found
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._stream.lease.hold(end)
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.lease.stop()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._manner)
@@ -246,6 +259,7 @@ class _Live:
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self.planner = Planner(options)
+        self.lease = StreamLease(self.planner.reader, options.lease_s)
         self._options = options
         self.resolved = self.planner.reader.resolved_ts()
         self.frame = frame_of(self.planner, schema, self.resolved)
@@ -265,8 +279,9 @@ class _Live:
         """Whether the columns are those that the table gives, not those that a user chose."""
         return self.frame is not None and spark_schema(schema) == spark_schema(schema_of(self._options, self.frame.base))
 
-    def offset(self, ts: int) -> dict[str, Any]:
-        return {"ts": ts, **({"columns": self._columns, "base": self._base} if self._columns else {})}
+    def offset(self, ts: int, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset at a ts, which comes after `start`."""
+        return self.lease.offset({"ts": ts, **({"columns": self._columns, "base": self._base} if self._columns else {})}, start)
 
     def latest(self, start: dict[str, Any], target: int | None, *, limited: bool) -> dict[str, Any]:
         """The end of the batch after `start`; `start` if there is nothing to read yet, also while the log's storage is away."""
@@ -280,11 +295,12 @@ class _Live:
             self._pace.failed()
             _log.warning("%s", error.message)
             return start
+        self.lease.hold(start)
         begins = end > start["ts"]
         self._end_of_last = end
         self._bytes = self.planner.bytes_in(start["ts"], end) if begins else 0
         self._pace.polled(moved=begins, begins=begins)
-        return self.offset(end) if begins else start
+        return self.offset(end, start) if begins else start
 
     def _end(self, start: dict[str, Any], target: int | None, *, limited: bool) -> int:
         begin: int = start["ts"]

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from tidemill.errors import ConfigError, SchemaError
 from tidemill.rules.names import did_you_mean
 from tidemill.spark.cluster.connection import connected
+from tidemill.spark.source.filters import Pushing
 from tidemill.spark.source.source import arrow_schema, spark_schema
 from tidemill.spark.table.bounds import Bounds, bounds_of
 from tidemill.spark.table.holding import Hold, start_keeper
@@ -86,7 +87,11 @@ class TableReader(DataSourceReader):
                 except SchemaError as error:
                     raise SchemaError(f"{self._options.what}: {error.message}") from None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    @property
+    def pushFilters(self) -> Pushing:
+        return Pushing(self._push)
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
         self._bounds = bounds_of(filters, self._at.version.info.output_columns, self._schema)
         return filters
 

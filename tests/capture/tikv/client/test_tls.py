@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 import uvloop
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
 
 from tests.support.capture.captures import caught_up, compare, config, running
 from tests.support.capture.loops import run
@@ -211,3 +212,31 @@ def test_a_stamp_tells_when_a_file_has_changed(tmp_path: Path) -> None:
     office.cert.write_bytes(office.cert.read_bytes() + b"\n")
     assert security.stamp() != before
     assert time.time_ns() >= before[0][0]
+
+
+@pytest.mark.parametrize("reference", ["FILE", "COMMAND"])
+def test_an_encrypted_key_is_read_with_the_password_that_the_environment_refers_to(
+    tmp_path: Path, reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office, place = Office(tmp_path), tmp_path / "password"
+    key = load_pem_private_key(office.key.read_bytes(), None)
+    office.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"zq7")))
+    security = Security(office.ca, office.cert, office.key)
+    for asked in (security.check, security.credentials):
+        with pytest.raises(ConfigError, match=r"(?s)client\.key.*TIDEMILL_KEY_PASSWORD_FILE"):
+            asked()
+    place.write_text("wrong\n")
+    monkeypatch.setenv(f"TIDEMILL_KEY_PASSWORD_{reference}", str(place) if reference == "FILE" else f"cat {place}")
+    for asked in (security.check, security.credentials):
+        with pytest.raises(ConfigError, match=r"(?s)client\.key.*TIDEMILL_KEY_PASSWORD_FILE"):
+            asked()
+    place.write_text("zq7\n")
+    security.check()
+
+    async def main() -> None:
+        async with Playground(5, tls=office.tls(mutual=True)) as playground:
+            pd = await PdClient.connect((playground.pd_address,), security=security)
+            assert await pd.tso() > 0
+            await pd.close()
+
+    run(main())

@@ -16,8 +16,10 @@ import grpc
 
 from tidemill import credentials
 from tidemill.errors import ConfigError
+from tidemill.extras import extra
 
 HTTP2 = "h2"
+_ENCRYPTED = f"Does {' or '.join(credentials.OF_KEYS.values())} say where the right password is?"
 Stamp = tuple[tuple[int, int], ...]
 
 
@@ -39,7 +41,22 @@ class Security:
 
     def credentials(self) -> Any:
         """Return the credentials for gRPC. Raises ConfigError."""
-        return grpc.ssl_channel_credentials(*(_read(path) for path in (self.ca, self.key, self.cert)))
+        return grpc.ssl_channel_credentials(_read(self.ca), self._plain_key(), _read(self.cert))
+
+    def _plain_key(self) -> bytes | None:
+        """The key as gRPC takes it: it asks for no password."""
+        data = _read(self.key)
+        if data is None or b"ENCRYPTED" not in data:
+            return data
+        with extra("binlog"):
+            from cryptography.exceptions import UnsupportedAlgorithm
+            from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+        password = _password().encode() or None
+        try:
+            key = load_pem_private_key(data, password)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise ConfigError(f"--key {self.key} is encrypted, and cannot be read", hint=_ENCRYPTED) from None
+        return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def context(self) -> ssl.SSLContext:
         """Return the SSL context for asyncio (HTTP/2). Raises ConfigError."""
@@ -53,9 +70,12 @@ class Security:
         context.set_alpn_protocols([HTTP2])
         if self.cert is not None and self.key is not None:
             try:
-                context.load_cert_chain(self.cert, self.key, credentials.key_password())
+                context.load_cert_chain(self.cert, self.key, _password)
             except (ssl.SSLError, OSError) as e:
-                raise ConfigError(f"--cert {self.cert} and --key {self.key} are not a pair in PEM form: {e}") from None
+                raise ConfigError(
+                    f"--cert {self.cert} and --key {self.key} are not a pair in PEM form: {e}",
+                    hint=_ENCRYPTED if b"ENCRYPTED" in (_read(self.key) or b"") else "",
+                ) from None
         return context
 
     def stamp(self) -> Stamp:
@@ -87,6 +107,11 @@ def security_of(addresses: Sequence[str], ca: Path | None, cert: Path | None, ke
     security = Security(ca, cert, key)
     security.check()
     return security
+
+
+def _password() -> str:
+    """The password of the key, which OpenSSL would ask for on the terminal. Raises ConfigError."""
+    return credentials.read_setting(credentials.of_keys())
 
 
 def _read(path: Path | None) -> bytes | None:

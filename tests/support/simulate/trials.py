@@ -86,12 +86,21 @@ class Schedules(Generic[Seen]):
 
     def run(self, seed: int) -> None:
         """Run the schedule of a seed. Raises AssertionError with the shortest schedule that fails, and its story."""
-        schedule = made(seed, self.effects, behind=self._behind, outages=self._supplies is not None)
-        events = [event for event in schedule if isinstance(event, tuple(self._kinds))]
+        events = self._events(seed)
         error = self._failure(events)
         if error is not None:
             shortest = shrunk(events, lambda part: self._failure(part) is not None)
             raise AssertionError(f"seed {seed}: {shortest}\n{self._failure(shortest)}") from error
+
+    def _events(self, seed: int) -> list[Event]:
+        schedule = made(seed, self.effects, behind=self._behind, outages=self._supplies is not None)
+        return [event for event in schedule if isinstance(event, tuple(self._kinds))]
+
+    def finds(self, known: int, most: int = 300) -> None:
+        """Raises AssertionError if no schedule of so many seeds fails, of code with a fault. `known`: the seed that found it; where the
+        effects are others by now, all seeds are tried."""
+        seeds = (known, *range(most))
+        assert any(self._failure(self._events(seed)) is not None for seed in seeds), f"none of {most} schedules finds the fault"
 
 
 class Trials(Schedules[Seen]):

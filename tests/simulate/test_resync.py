@@ -150,7 +150,7 @@ def test_a_plan_whose_ts_the_log_had_passed_is_found(
     """As if nobody looked at the heads."""
     gate(monkeypatch)
     monkeypatch.setattr(asking, "read_head", lambda *_: 0)
-    schedules.finds(30)
+    schedules.finds(*map(schedules.events, (30, *range(100))))
 
 
 @pytest.mark.parametrize("seed", seeds(40))

@@ -86,21 +86,25 @@ class Schedules(Generic[Seen]):
 
     def run(self, seed: int) -> None:
         """Run the schedule of a seed. Raises AssertionError with the shortest schedule that fails, and its story."""
-        events = self._events(seed)
+        events = self.events(seed)
         error = self._failure(events)
         if error is not None:
             shortest = shrunk(events, lambda part: self._failure(part) is not None)
             raise AssertionError(f"seed {seed}: {shortest}\n{self._failure(shortest)}") from error
 
-    def _events(self, seed: int) -> list[Event]:
+    def events(self, seed: int) -> list[Event]:
+        """Return the schedule of a seed."""
         schedule = made(seed, self.effects, behind=self._behind, outages=self._supplies is not None)
         return [event for event in schedule if isinstance(event, tuple(self._kinds))]
 
-    def finds(self, known: int, most: int = 300) -> None:
-        """Raises AssertionError if no schedule of so many seeds fails, of code with a fault. `known`: the seed that found it; where the
-        effects are others by now, all seeds are tried."""
-        seeds = (known, *range(most))
-        assert any(self._failure(self._events(seed)) is not None for seed in seeds), f"none of {most} schedules finds the fault"
+    def at(self, effect: str) -> list[int]:
+        """Return which effects of a run without events have this in their name: of the code as it is now."""
+        run, _ = self._play((), self.truth)
+        return [number for number, name in enumerate(run.names) if effect in name]
+
+    def finds(self, *schedules: Sequence[Event]) -> None:
+        """Raises AssertionError if all of these schedules pass, of code with a fault."""
+        assert any(self._failure(events) is not None for events in schedules), "no schedule finds the fault"
 
 
 class Trials(Schedules[Seen]):

@@ -69,7 +69,7 @@ def test_retention_never_passes_the_checkpoint(tmp_path: Path, monkeypatch: pyte
             assert LogReader(log).feeds()["f"] <= (feed.folder.checkpoint() or START)
         with LogWriter.open(log, options=LogOptions(low_water_bytes=0)) as writer:
             writer.maintain(NOW)
-        feeds.register(log, "f", feed.folder.checkpoint() or tso.SavedTs(START))  # as the next process does
+        feeds.register(log, "f", feed.folder.checkpoint() or tso.SavedTs(START), epoch=1)  # as the next process does
 
 
 @pytest.mark.parametrize("hosted", [False, True], ids=["run", "server"])

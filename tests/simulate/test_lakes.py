@@ -1,4 +1,4 @@
-"""Lakes under two to four drivers that freeze, die and lose answers at any effect, also behind a check of the fence.
+"""Lakes under two to four drivers that freeze, die, lose answers or all power at any effect, also behind a check of the fence.
 
 The tables that a manifest names are compared with the upstream's at its ts, whenever the head has moved; at the end the newest versions of
 the tables as well, and the names in the catalog.
@@ -6,21 +6,27 @@ the tables as well, and the names in the catalog.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import Catalog
 
 from tests.support.lake.lakes import expected, rows_at, shown
 from tests.support.simulate.actors import AtOnce, current_gate
 from tests.support.simulate.drivers import History
 from tests.support.simulate.lakes import GatedTables, gated_stamp
+from tests.support.simulate.power import Supplies
+from tests.support.simulate.schedule import Freeze
 from tests.support.simulate.stores import GatedStore
 from tests.support.simulate.trials import Trials, seeds
 from tidemill.config.uri import SinkUri, parse_sink_uri
-from tidemill.sinks.lake.base import Tables
+from tidemill.sinks.lake.base import Move, Stamp, Tables
+from tidemill.sinks.lake.delta import DeltaTables
 from tidemill.sinks.lake.iceberg import IcebergTables
-from tidemill.sinks.lake.manifest import Name, read_head, read_manifest
+from tidemill.sinks.lake.manifest import FOLDER, Name, read_head, read_manifest
 from tidemill.sinks.lake.open import store_of, tables_of
+from tidemill.sinks.storage import paths
 from tidemill.sinks.storage.store import LocalStore, Store
 
 pytestmark = pytest.mark.slow
@@ -36,6 +42,7 @@ STEPS = (
     ("INSERT INTO s VALUES (4, 4)", "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (7)"),
     ("INSERT INTO t VALUES (8)", "TRUNCATE TABLE s", "INSERT INTO s VALUES (5, 5)"),
 )
+TAKE_OVER = DeltaTables._take_over
 Rows = dict[Name, list[str]]
 
 
@@ -44,6 +51,10 @@ class LakeReader:
 
     def __init__(self, uri: str, lake: Path, history: History) -> None:
         self._uri, self._lake, self._history = uri, lake, history
+        self._resolved = 0
+
+    def forget(self) -> None:
+        """Begin again."""
         self._resolved = 0
 
     def check(self) -> None:
@@ -78,7 +89,16 @@ def gated_tables(uri: SinkUri, store: Store) -> Tables:
     return tables
 
 
+def of_others(path: Path) -> bool:
+    """Whether the libraries and SQLite write it, not Tidemill."""
+    return path.parts[0] in ("lake", "catalog.db") and not {FOLDER, paths.FOLDER} & {*path.parts}
+
+
+SUPPLIES = Supplies(of_others)
+
+
 def gate(patch: pytest.MonkeyPatch) -> None:
+    SUPPLIES.install(patch)
     patch.setattr("tidemill.sinks.lake.driver.sink.store_of", gated_store)
     patch.setattr("tidemill.sinks.lake.driver.sink.tables_of", gated_tables)
     patch.setattr("tidemill.sinks.lake.driver.sink.Stamp", gated_stamp)
@@ -98,9 +118,42 @@ def trials(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
     with pytest.MonkeyPatch.context() as patch:
         gate(patch)
-        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, reader)
+        made = Trials(history, tmp_path_factory.mktemp("runs"), sink, reader, supplies=SUPPLIES)
     assert {name for name, rows in made.truth.items() if rows} == {("app", "s"), ("app", "t")}
     return made
+
+
+def taken_over_late(tables: DeltaTables, move: Move, stamp: Stamp) -> None:
+    """`DeltaTables._take_over`, but that it reads the table which it replaces behind the check of the fence."""
+
+    def check(*, now: bool = False) -> None:
+        stamp.check_fence(now=now)
+        if move.place in tables._open:
+            tables._open[move.place].update_incremental()
+
+    TAKE_OVER(tables, move, replace(stamp, check_fence=check))
+
+
+def dropped_whatever_it_is(catalog: Catalog, place: str, _: str) -> bool:
+    """`drop_exactly`, but that it is not exact."""
+    catalog.drop_table(place)
+    return True
+
+
+@pytest.mark.parametrize("trials", ["delta"], indirect=True)
+def test_a_rename_that_replaces_a_later_version_is_found(trials: Trials[Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver stood still in it, behind the fence, while the next one delivered all."""
+    gate(monkeypatch)
+    monkeypatch.setattr(DeltaTables, "_take_over", taken_over_late)
+    renames, behind = trials.at("rename"), trials.at("step behind the fence")
+    trials.finds(*([Freeze(at, trials.effects, 0)] for at in behind if any(rename < at < rename + 5 for rename in renames)))
+
+
+@pytest.mark.parametrize("trials", ["iceberg"], indirect=True)
+def test_a_drop_of_a_table_that_was_made_since_is_found(trials: Trials[Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+    gate(monkeypatch)
+    monkeypatch.setattr("tidemill.sinks.lake.iceberg.drop_exactly", dropped_whatever_it_is)
+    trials.finds(trials.events(1), *([Freeze(at + 1, trials.effects, 0)] for at in trials.at("drop")))
 
 
 @pytest.mark.parametrize("seed", seeds(8))

@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,17 +44,19 @@ def lead(storage: GatedStorage, server: str) -> None:
     term, _ = records.take(lease.term, server)
     fence = Fence(storage, f"fences/{FEED}.json", term=term)
     checkpoint = GuardedFile(storage, CHECKPOINT, fence.driver, term=term)
-    registration = feeds.register(storage, FEED, SavedTs(_position(checkpoint)))
+    seen = fence.look()
+    registration = feeds.register(storage, FEED, SavedTs(_position(checkpoint)), epoch=seen)
     epoch = fence.take()
     checkpoint.change(lambda found: found or {"checkpoint_ts": BEGIN}, epoch)
     at = _position(checkpoint)
+    registration.update(SavedTs(at), epoch)
     while at < GOAL:
         epoch = fence.advance(None)
         fence.check(now=True)
         at += 1
         checkpoint.write({"checkpoint_ts": at}, epoch)
         records.put(FEED, Record({"saved": at}, "normal"))
-        registration.update(SavedTs(at))
+        registration.update(SavedTs(at), epoch)
         lease = leases.renew(lease)
         if lease is None:
             raise Fenced("another server has taken the lease")
@@ -65,8 +68,8 @@ def _position(checkpoint: GuardedFile) -> int:
 
 
 class StateReader:
-    """No term, epoch or position goes back, and the log is told of saved positions only. It may not be told of the last ones: a start that
-    was frozen, and registers the changefeed late, leaves it registered at a position before."""
+    """No term, epoch or position goes back, and the log is told of saved positions only; at the end of the last one, also where a start
+    that was frozen registers the changefeed late."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -74,7 +77,7 @@ class StateReader:
 
     def seen(self) -> dict[str, object]:
         record = self._read("server/state.json").get("feeds", {}).get(FEED)
-        return {"record": record, "checkpoint": self._read(CHECKPOINT).get("checkpoint_ts")}
+        return {"record": record, "checkpoint": self._read(CHECKPOINT).get("checkpoint_ts"), "the log is told": self._told()}
 
     def check(self) -> None:
         state, checkpoint = self._read("server/state.json"), self._read(CHECKPOINT)
@@ -85,6 +88,7 @@ class StateReader:
             "the epoch of the fence": self._read(f"fences/{FEED}.json").get("epoch", 0),
             "the epoch of the checkpoint": checkpoint.get("epoch", 0),
             "the checkpoint": checkpoint.get("checkpoint_ts", 0),
+            "the epoch of the registration": self._read(f"feeds/{FEED}.json").get("epoch", 0),
         }
         for name, number in now.items():
             assert number >= self._known.get(name, 0), f"{name} went back from {self._known[name]} to {number}"
@@ -94,7 +98,7 @@ class StateReader:
     def _told(self) -> int:
         return int(self._read(f"feeds/{FEED}.json").get("checkpoint_ts", 0))
 
-    def _read(self, name: str) -> dict[str, object]:
+    def _read(self, name: str) -> dict[str, Any]:
         data = self._bucket.content.get(name)
         return json.loads(data) if data is not None else {}
 

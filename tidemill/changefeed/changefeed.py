@@ -2,14 +2,16 @@
 delivery host.
 
     lock the folder
-    wait for the log; settle the settings; begin at the checkpoint
-    register with the log                  retention keeps what lies above the checkpoint
+    wait for the log; settle the settings
+    look at the fence, begin at the checkpoint, register with the log
+                                           retention keeps what lies above the checkpoint
     open sink, registry, schemas
     take the fence, claim the checkpoint   from here on no earlier driver can go on
     deliver batches                        each: rows, DDLs, then the checkpoint
 
 1. Nothing is read from the log below the registration's ts.
-2. The checkpoint is read again after the claim: an earlier driver may have moved it until then.
+2. The checkpoint is read again after the claim: an earlier driver may have moved it until then. The registration is moved there, with
+   the epoch: whoever looked at the fence before, and registers late, does not replace it.
 3. The interval of a batch is in the fence before any of it is delivered, so a batch that is begun again has the same interval.
 """
 
@@ -102,16 +104,17 @@ class Changefeed:
         settings = settings.of_cluster(reader.identity.cluster_id)
         identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=options.start_ts is not None))
         is_first = patient(folder.checkpoint) is None
+        name, of = options.changefeed, feeds.SERVER if options.term else ""
+        floor = patient(lambda: max(folder.last_epoch(), feeds.epoch_of(reader.storage, name)))
+        fence = Fence(reader.storage, log_format.fence_name(name), floor=floor, term=options.term)
+        seen = patient(fence.look)  # a changefeed that a later leader has removed is not registered again
         begin = patient(lambda: folder.begin(identity))
         at = begin.saved_ts
         patient(lambda: self._runtime.log.reach(reader, at))
         patient(lambda: self._check_start(reader, at))
         patient(progress.forget_refused)
         patient(lambda: progress.begin(identity, at, by_table=options.config.by_table, retries=options.retries))
-        fence = Fence(reader.storage, log_format.fence_name(options.changefeed), floor=patient(folder.last_epoch), term=options.term)
-        patient(fence.check_term)  # a changefeed that a later leader has removed is not registered again
-        of = feeds.SERVER if options.term else ""
-        progress.register(patient(lambda: feeds.register(options.log, options.changefeed, saved_begin(reader, at), of=of)))
+        progress.register(patient(lambda: feeds.register(options.log, name, saved_begin(reader, at), of=of, epoch=seen)))
         if options.target_ts is not None and at >= options.target_ts:
             self._end(Event.TARGET_REACHED)
             return
@@ -126,6 +129,7 @@ class Changefeed:
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on no earlier driver can go on, wherever it runs
         begin = patient(lambda: folder.begin(identity))
+        patient(lambda: progress.took_over(saved_begin(reader, begin.saved_ts), epoch))
         if settings.sink.protocol is not None:
             load(spec_of(settings.sink.protocol).encoder)  # if kernels are to be compiled, then here, where the log shows it
         log.info("delivery goes on from %s", tso.describe(begin.ts))

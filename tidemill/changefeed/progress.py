@@ -82,6 +82,11 @@ class Progress:
         """Update this registration with the log from now on."""
         self._registration = registration
 
+    def took_over(self, begin: tso.SavedTs, epoch: int) -> None:
+        """This process delivers from there on, in that epoch and later ones. Raises LogUnavailable, LogRefused, DiskLow."""
+        if self._registration is not None:
+            self._registration.update(begin, epoch)
+
     def measure(self, timings: Callable[[], dict[str, Any]], brokers: Callable[[], list[dict[str, Any]]]) -> None:
         """Show these durations and brokers in delivery.json."""
         self._timings, self._brokers = timings, brokers
@@ -153,7 +158,7 @@ class Progress:
         if self._registration is None:
             return
         try:
-            self._registration.update(checkpoint_ts)
+            self._registration.update(checkpoint_ts, self.status.epoch)
         except (LogUnavailable, DiskLow, FolderHeld) as error:
             log.debug("the checkpoint could not be written into the log: %s", error.message)
 

@@ -1,8 +1,12 @@
 """Changefeeds that need the log: feeds/<changefeed>.json with the checkpoint. Retention keeps everything above the smallest checkpoint.
 
-A feed belongs to its changefeed, not to the log's writer. Each registration has a mark of its own, so a process whose changefeed was
-registered again, or removed, moves nothing any more. A registration may race with retention. The feed writes its file, then reads
-log.json's start. Retention writes log.json, then reads the feeds again, and takes its step back if a feed has appeared.
+A feed belongs to its changefeed, not to the log's writer. Each registration has a mark of its own, and the epoch of the changefeed's
+fence as its process knew it before it read the checkpoint. A later epoch replaces an earlier one and moves it; an earlier one changes
+nothing, so a start that was frozen cannot bring back the checkpoint that it had read. Within one epoch the one that registered last moves
+the feed, from the lower checkpoint on. A process whose changefeed was removed moves nothing any more.
+
+A registration may race with retention. The feed writes its file, then reads log.json's start. Retention writes log.json, then reads the
+feeds again, and takes its step back if a feed has appeared.
 
 A replay is a feed as long as it runs, under a name that no changefeed can have. It writes its file again and again: retention removes one
 that has been silent for an hour, because its process was killed. A streaming query of Spark is one too. Nobody says when it is over, so its
@@ -17,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill import statefile
@@ -25,7 +30,7 @@ from tidemill.changelog.reader import read_feeds, read_identity
 from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.changelog.storage.state_file import StateFile
-from tidemill.errors import DiskLow, LogCorrupt, LogRefused, LogUnavailable, StartTsOutOfLog, redact
+from tidemill.errors import DiskLow, Fenced, LogCorrupt, LogRefused, LogUnavailable, StartTsOutOfLog, redact
 from tidemill.tso import SavedTs, describe
 
 REPLAY = "replay."
@@ -53,22 +58,38 @@ SERVER = "server"
 
 
 class Registration:
-    """A feed as one process registered it. Only that process moves it: once another one has registered the feed, or it is removed, `update`
+    """A feed as one process registered it. Once another one has registered it in the same epoch or a later one, or it is removed, `update`
     changes nothing."""
 
-    def __init__(self, storage: Storage, feed: str, by: str, of: str = "", silent_s: float = 0.0) -> None:
-        """`by`: the registration's own mark. `of`: what registered it, SERVER or nothing. `silent_s`: see `register`."""
-        self._file, self._by, self._of, self._silent_s = _state_file(storage, feed, durable=False), by, of, silent_s
+    def __init__(self, storage: Storage, feed: str, by: str, of: str = "", epoch: int = 0, silent_s: float = 0.0) -> None:
+        """`by`: the registration's own mark. `of`: what registered it, SERVER or nothing. `epoch`, `silent_s`: see `register`."""
+        self._file, self._by, self._of = _state_file(storage, feed, durable=False), by, of
+        self._epoch, self._silent_s = epoch, silent_s
 
-    def update(self, checkpoint_ts: SavedTs) -> None:
-        """Move the checkpoint: the feed needs nothing at or below `checkpoint_ts` any more. Raises LogUnavailable, LogRefused, DiskLow."""
+    def update(self, checkpoint_ts: SavedTs, epoch: int = 0) -> None:
+        """Move the checkpoint: the feed needs nothing at or below `checkpoint_ts` any more. `epoch`: in which the process delivers by now.
+        Raises LogUnavailable, LogRefused, DiskLow."""
+        self._epoch = max(self._epoch, epoch)
         # Not synced: a crash of the machine can only bring back an older checkpoint, which keeps more.
         self._file.change(lambda found: self._moved(found, checkpoint_ts))
 
     def _moved(self, found: bytes | None, checkpoint_ts: SavedTs) -> bytes | None:
-        if found is None or _mark(found) not in (self._by, None):
+        if found is None or found == log_format.REMOVED_FEED:
             return None
-        return _content(checkpoint_ts, self._by, self._of, self._silent_s)
+        known = _known(found)
+        if known is not None and (known.epoch > self._epoch or (known.epoch == self._epoch and known.by != self._by)):
+            return None
+        return _content(checkpoint_ts, self._by, self._of, self._epoch, self._silent_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a feed's file says. One of an earlier version has no mark and no epoch."""
+
+    checkpoint_ts: int
+    by: str = ""
+    of: str = ""
+    epoch: int = 0
 
 
 def _state_file(storage: Storage, feed: str, *, durable: bool = True) -> StateFile:
@@ -81,22 +102,32 @@ def _lock(feed: str) -> str:
     return f"{log_format.FEEDS}/.{feed}"
 
 
-def _content(checkpoint_ts: SavedTs, by: str, of: str, silent_s: float = 0.0) -> bytes:
-    more = {name: value for name, value in (("of", of), ("silent_s", silent_s)) if value}
+def _content(checkpoint_ts: int, by: str, of: str, epoch: int, silent_s: float = 0.0) -> bytes:
+    more = {name: value for name, value in (("of", of), ("epoch", epoch), ("silent_s", silent_s)) if value}
     return (json.dumps({"checkpoint_ts": checkpoint_ts, "by": by} | more) + "\n").encode()
 
 
-def _mark(found: bytes) -> str | None:
-    """Whose registration it is; empty: one of an earlier version, which said nothing. None: the file is cut."""
+def _known(found: bytes | None) -> _Known | None:
+    """None: there is no feed, or its file is cut."""
     fields = statefile.whole(found, "a feed", _FEED_FILE)
-    return None if fields is None else str(fields.others().get("by", ""))
+    usable = statefile.fitting(_Known, fields.others()) if fields is not None else {}
+    return _Known(**usable) if "checkpoint_ts" in usable else None
 
 
-def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, *, of: str = "", silent_s: float = 0.0) -> Registration:
-    """Register a changefeed: the log keeps everything above `checkpoint_ts` for it from now on. What registered it before moves it no more.
-    `of`: see `Registration`. `silent_s`: seconds without a word after which a query counts as over.
+def epoch_of(storage: Storage, feed: str) -> int:
+    """The epoch in which a feed was registered or moved last; 0 without one. Raises LogUnavailable."""
+    known = _known(storage.read(_file(feed)))
+    return known.epoch if known is not None else 0
 
-    Raises StartTsOutOfLog, without registering the feed, if some of it is gone already.
+
+def register(
+    location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, *, of: str = "", epoch: int = 0, silent_s: float = 0.0
+) -> Registration:
+    """Register a changefeed: the log keeps everything above `checkpoint_ts` for it from now on. What registered it before moves it no more,
+    unless it is of a later epoch. `of`: see `Registration`. `epoch`: of the changefeed's fence, before the checkpoint was read. `silent_s`:
+    seconds without a word after which a query counts as over.
+
+    Raises StartTsOutOfLog, without registering the feed, if some of it is gone already; Fenced if it is registered in a later epoch.
     """
     storage = open_storage(location)
     file, by = _state_file(storage, feed), uuid.uuid4().hex
@@ -104,8 +135,15 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, 
 
     def registered(found: bytes | None) -> bytes:
         nonlocal before
-        before = found
-        return _content(checkpoint_ts, by, of, silent_s)
+        before, known = found, _known(found)
+        if known is not None and known.epoch > epoch:
+            raise Fenced(
+                f"{redact(file.place)} is of epoch {known.epoch}; this start read the checkpoint of changefeed {feed} in epoch {epoch}",
+                hint="Another driver has taken the changefeed over; this one stops.",
+            )
+        # What a person has moved back meanwhile stays.
+        kept = known.checkpoint_ts if known is not None and known.epoch == epoch else checkpoint_ts
+        return _content(min(checkpoint_ts, kept), by, of, epoch, silent_s)
 
     file.change(registered)
     start_ts = read_identity(storage).start_ts
@@ -113,19 +151,19 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: SavedTs, 
         if before is None:
             storage.delete(_file(feed))
         else:
-            file.change(lambda found: before if found is not None and _mark(found) == by else None)
+            file.change(lambda found: before if (known := _known(found)) is not None and known.by == by else None)
         raise StartTsOutOfLog(
             f"changefeed {feed} needs changes from {describe(checkpoint_ts)} on, {redact(storage.location)} begins at {describe(start_ts)}",
             hint="Start the changefeed again at a later ts.",
         )
-    return Registration(storage, feed, by, of, silent_s)
+    return Registration(storage, feed, by, of, epoch, silent_s)
 
 
 def registered(location: str | Path | Storage, feed: str) -> Registration:
     """Return a registration that was made before, by another process of the same owner, as it stands now."""
     storage = open_storage(location)
-    found = storage.read(_file(feed))
-    return Registration(storage, feed, (_mark(found) if found is not None else None) or "")
+    known = _known(storage.read(_file(feed)))
+    return Registration(storage, feed, known.by, known.of, known.epoch) if known is not None else Registration(storage, feed, "")
 
 
 def remove(location: str | Path | Storage, feed: str) -> None:
@@ -137,16 +175,16 @@ def remove(location: str | Path | Storage, feed: str) -> None:
 
 
 def remove_of_servers(storage: Storage, known: Callable[[], Iterable[str]]) -> list[str]:
-    """Remove what a server registered and no server knows any more. Return their names. `known`: gives the changefeeds that there are, as
-    they are stored. It is asked after the feeds are listed, because a server writes a changefeed down before it registers it.
+    """Remove what a server registered and no server needs any more. Return their names. `known`: gives the changefeeds that need the log.
+    It is asked after the feeds are listed, because a server writes a changefeed down before it registers it.
 
     One that was registered again meanwhile stays: it is removed only as it was listed.
     """
     listed = {}
     for name in read_feeds(storage):
         data = storage.read(_file(name))
-        fields = statefile.whole(data, name, _FEED_FILE)
-        if data is not None and fields is not None and fields.others().get("of") == SERVER:
+        feed = _known(data)
+        if data is not None and feed is not None and feed.of == SERVER:
             listed[name] = data
     gone = listed.keys() - set(known()) if listed else set()
     return sorted(name for name in gone if _remove_as(storage, name, listed[name]))

@@ -119,9 +119,12 @@ class Fence:
         """The epoch in force, as far as this driver knows."""
         return self._epoch
 
-    def check_term(self) -> None:
-        """Raises Fenced if a server of a later term leads, LogUnavailable."""
-        check_term(self._file.read(), self._term, self.place)
+    def look(self) -> int:
+        """The epoch in force now, which ends when somebody takes the fence. Raises Fenced if a server of a later term leads, FeedBroken,
+        LogUnavailable."""
+        found = self._file.read() or {EPOCH: 0}
+        check_term(found, self._term, self.place)
+        return max(found[EPOCH], self._floor)
 
     def take(self) -> int:
         """Become the driver: every other one is fenced when this returns. Returns the new epoch.

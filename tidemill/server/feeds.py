@@ -7,7 +7,7 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -53,6 +53,8 @@ class Feed:
     life: Life
     figures: Figures
     config: ChangefeedConfig = field(repr=False)
+    released: bool = False
+    """The log keeps nothing for it: --gc-ttl is over."""
 
     @property
     def id(self) -> str:
@@ -179,9 +181,16 @@ class FeedFiles:
 
     def _fence(self, feed: str, *, forget: bool = False) -> None:
         """End what drivers of earlier terms do: they deliver nothing more, and move no checkpoint."""
-        folder = self.folder(feed)
-        fence = Fence(self._storage, fence_name(feed), floor=folder.last_epoch(), term=self._term)
-        folder.claim(fence.driver, fence.take(), forget=forget)
+        fence = self._fence_of(feed)
+        self.folder(feed).claim(fence.driver, fence.take(), forget=forget)
+
+    def _fence_of(self, feed: str) -> Fence:
+        floor = max(self.folder(feed).last_epoch(), feeds.epoch_of(self._storage, feed))
+        return Fence(self._storage, fence_name(feed), floor=floor, term=self._term)
+
+    def epoch(self, feed: Feed) -> int:
+        """Return its epoch. Raises Fenced if another server leads, FeedBroken, LogUnavailable."""
+        return self._fence_of(feed.id).look()
 
     def folder(self, feed: str) -> FeedFolder:
         return FeedFolder(self._data_dir, feed, shared=below(self._log, SERVER), term=self._term)
@@ -195,7 +204,8 @@ class FeedFiles:
         names = ("batches", "rows", "messages", "bytes", "ddls", "skipped_rows")
         checkpoint = settings.start_ts if at is None else at
         figures = Figures(0, checkpoint, checkpoint, **{name: counted.get(name, 0) for name in names})
-        return Feed(settings, folder, Life(state, trouble, config.stuck_s), figures, config)
+        life = Life(state, trouble, config.stuck_s)
+        return Feed(settings, folder, life, figures, config, released=life.has_expired)
 
     def saved(self, feed: Feed) -> tso.SavedTs:
         """Return its checkpoint as it is stored; before the first batch its start, which is stored with its settings."""
@@ -296,11 +306,11 @@ class FeedFiles:
             folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
-    def reconcile(self) -> None:
-        """Let the log go on where a server registered what no server knows: one that died between the list and the registration, or a host
-        of an earlier term that woke. Raises LogUnavailable, LogCorrupt."""
-        for name in feeds.remove_of_servers(self._storage, lambda: self._records.read() or {}):
-            log.warning("the log does not wait any more for %s: there is no such changefeed", name)
+    def reconcile(self, released: Callable[[], Collection[str]] = frozenset) -> None:
+        """Let the log go on where a server registered what no server needs: one that died between the list and the registration, or a host
+        of an earlier term that woke. `released`: changefeeds for which the log keeps nothing. Raises LogUnavailable, LogCorrupt."""
+        for name in feeds.remove_of_servers(self._storage, lambda: (self._records.read() or {}).keys() - released()):
+            log.warning("the log does not wait any more for %s: there is no such changefeed, or its --gc-ttl is over", name)
 
     def _sweep(self, known: set[str]) -> None:
         """Remove what was left of changefeeds that are not there any more: on this machine, where a folder with feed.json alone is that of

@@ -39,10 +39,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidemill import statefile
-from tidemill.changelog.storage.base import Token
+from tidemill.changelog.storage.state_file import StateFile
 from tidemill.errors import SinkUnavailable
 from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext
+from tidemill.sinks.parts import log_errors
 from tidemill.sinks.storage import paths
 from tidemill.sinks.storage.store import Store
 from tidemill.statefile import Fields
@@ -51,7 +52,7 @@ from tidemill.tso import describe
 log = logging.getLogger(__name__)
 
 NOTE = f"{paths.FOLDER}/publication.json"
-_KEPT_TOKENS = 100_000
+_KEPT_FILES = 100_000
 
 
 class Position(enum.Enum):
@@ -224,11 +225,11 @@ class Publisher:
         self.store = store
         self._where = f"{store}/{NOTE}"
         self._claim = ""
-        self._tokens: dict[str, Token] = {}  # versions of the files that this driver wrote last
+        self._files: dict[str, StateFile] = {}  # those that this driver wrote last: they know their versions
 
     def claim(self, ctx: BatchContext) -> None:
         """Become the driver that publishes, and finish the plan that the last one has left."""
-        self._tokens.clear()
+        self._files.clear()
         claim = secrets.token_hex(8)
         note = self._change(lambda note: Note(claim, ctx.epoch, note.plan))
         ctx.check_fence(now=True)
@@ -256,17 +257,12 @@ class Publisher:
 
     def raise_to(self, step: Raise) -> None:
         """Take a Raise. What this driver wrote last is not read again."""
-        token = self._tokens.pop(step.name, None)
-        if token is not None:
-            token = self.store.swap(step.name, token, step.data)
-        while token is None:
-            known = self.store.versioned(step.name)
-            if known is not None and not step.behind(known[0], f"{self.store}/{step.name}"):
-                return
-            token = self.store.swap(step.name, known[1] if known is not None else None, step.data)
-        if len(self._tokens) >= _KEPT_TOKENS:
-            self._tokens.clear()
-        self._tokens[step.name] = token
+        file = self._files.pop(step.name, None) or self.store.shared_file(step.name)
+        with log_errors():
+            file.change(lambda found: step.data if step.behind(found, f"{self.store}/{step.name}") else None)
+        if len(self._files) >= _KEPT_FILES:
+            self._files.clear()
+        self._files[step.name] = file
 
     def _over(self, note: Note, ctx: BatchContext, plan: Plan) -> Note:
         if note.claim != self._claim:

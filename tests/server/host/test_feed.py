@@ -6,7 +6,7 @@ import json
 import queue
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from tests.support.delivery.drivers import first_deliveries
 from tests.support.delivery.feeds import Delivered
 from tidemill.changefeed.replay import replay
 from tidemill.changefeed.runner_options import Options
+from tidemill.changelog import feeds
 from tidemill.changelog.log_format import HEAD, folders
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config
 from tidemill.delivery import loop
 from tidemill.delivery.batch import JobRunner
 from tidemill.delivery.inputs.table_router import Settings
-from tidemill.errors import TidemillError
+from tidemill.errors import Fenced, TidemillError
 from tidemill.server.host.feed import HostedFeed, Shared
 from tidemill.server.host.messages import parse
 from tidemill.server.host.shared_log import SharedLog
@@ -61,7 +62,7 @@ class World:
         self.said: queue.Queue[dict[str, Any]] = queue.Queue()
         self.shared = Shared(lambda: self.log, SharedSpark(folder / "spark.log", None, {}), lambda line: self.said.put(parse(line)))
 
-    def feed(self, run: int = 1, sink: str = "out", **more: Any) -> HostedFeed:
+    def feed(self, run: int = 1, sink: str = "out", data: str = "data", **more: Any) -> HostedFeed:
         uri = f"messages://{self.folder}/{sink}?protocol=open-protocol"
         given: dict[str, Any] = {
             "tz": "UTC",
@@ -71,7 +72,7 @@ class World:
             "trigger_ms": 0,
             "retry_s": 0,
         }
-        options = Options("f", self.log.location, self.folder / "data", uri, parse_config(""), supervised=True, **{**given, **more})
+        options = Options("f", self.log.location, self.folder / data, uri, parse_config(""), supervised=True, **{**given, **more})
         return HostedFeed(options, run, self.shared, NoSpark())
 
     def until(self, word: str) -> dict[str, Any]:
@@ -104,6 +105,23 @@ def test_it_delivers_what_a_replay_does_over_two_runs(world: World) -> None:
     replay(world.log.location, Settings("r", want, config, UTC), start_ts=LogReader(world.log.location).start_ts)
     assert first_deliveries(world.folder / "out") == first_deliveries(world.folder / "want")
     assert Delivered.read(world.folder / "out").late == 0
+
+
+def test_a_start_that_was_frozen_registers_nothing_late(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine's start delivers everything in the moment before it registers."""
+    register, told = feeds.register, []
+    late: dict[str, Any] = {"target_ts": world.end, "shared": world.log.location}
+
+    def registers_late(*given: Any, **more: Any) -> feeds.Registration:
+        monkeypatch.setattr(feeds, "register", register)
+        world.feed(2, data="other", **late).changefeed.run()
+        told.append(LogReader(world.log.location).feeds())
+        return register(*given, **more)
+
+    monkeypatch.setattr(feeds, "register", registers_late)
+    with suppress(Fenced):
+        world.feed(**late).changefeed.run()
+    assert [*told, LogReader(world.log.location).feeds()] == [{"f": world.end}] * 2
 
 
 def test_a_sink_that_breaks_is_told_and_ends_the_run(world: World) -> None:

@@ -4,6 +4,7 @@ by the next one, and nothing that is removed comes back.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,12 +17,17 @@ from tests.support.changelog.logs import START
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tests.support.delivery.feeds import World
 from tidemill import tso
+from tidemill.changefeed.states import State
 from tidemill.changelog import feeds
 from tidemill.changelog.reader import LogReader, read_feeds
 from tidemill.changelog.storage import durable
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.errors import DiskLow, Fenced
+from tidemill.server.changefeeds.feed_store import FeedStore
+from tidemill.server.changefeeds.log_claims import register
+from tidemill.server.errors import LogNotKept
 from tidemill.server.feeds import FeedFiles
+from tidemill.server.life import Trouble
 from tidemill.server.settings import FeedSettings
 
 AT = tso.SavedTs(START)
@@ -129,6 +135,74 @@ def test_a_host_of_an_earlier_term_registers_nothing_again(log: str, tmp_path: P
     assert LogReader(log).feeds() == {"f": START}, "what was registered since is another one's"
     with pytest.raises(Fenced):
         files.folder("f").save_checkpoint(START + 5)
+
+
+def overwrites(files: FeedFiles, log: str, ts: int) -> None:
+    """As `resume --overwrite-checkpoint-ts` does."""
+    feed = files.made(settings("f"))
+    files.fence_off(feed)
+    saved = files.saved(feed)
+    if ts < saved:
+        register(log, "f", tso.SavedTs(ts), files.epoch(feed))
+    files.overwrite(feed, ts)
+    if ts >= saved:
+        register(log, "f", tso.SavedTs(ts), files.epoch(feed))
+
+
+def delivered(files: FeedFiles, log: str, ts: int) -> feeds.Registration:
+    """What a driver that has delivered up to a ts leaves."""
+    feed, fence, folder = files.made(settings("f")), files._fence_of("f"), files.folder("f")
+    registration = feeds.register(log, "f", files.saved(feed), of=feeds.SERVER, epoch=fence.look())
+    epoch = fence.take()
+    folder.claim(fence.driver, epoch)
+    registration.update(files.saved(feed), epoch)
+    folder.save_checkpoint(ts)
+    registration.update(tso.SavedTs(ts), epoch)
+    return registration
+
+
+def test_a_checkpoint_that_was_moved_back_is_kept_whoever_registers_late(log: str, tmp_path: Path) -> None:
+    files, _ = served(log, tmp_path / "a", 1)
+    creates(files, log)
+    driver = delivered(files, log, START + 8)
+    seen, read = files.epoch(files.made(settings("f"))), files.saved(files.made(settings("f")))  # of a start that stands still
+    overwrites(files, log, START + 3)
+    driver.update(tso.SavedTs(START + 8))
+    with pytest.raises(Fenced):
+        feeds.register(log, "f", read, of=feeds.SERVER, epoch=seen)
+    assert LogReader(log).feeds() == {"f": START + 3}
+    between = feeds.epoch_of(LocalStorage(log), "f")  # of a start that read the checkpoint before it was overwritten
+    feeds.register(log, "f", read, of=feeds.SERVER, epoch=between)
+    assert LogReader(log).feeds() == {"f": START + 3}
+    overwrites(files, log, START + 9)
+    assert LogReader(log).feeds() == {"f": START + 9}
+
+
+def test_a_start_of_an_earlier_term_that_dies_when_it_has_registered_late(log: str, tmp_path: Path) -> None:
+    """The driver that delivers moves the feed all the same."""
+    files, _ = served(log, tmp_path / "a", 1)
+    creates(files, log)
+    seen = files.epoch(files.made(settings("f")))
+    driver = feeds.register(log, "f", AT, of=feeds.SERVER, epoch=seen)
+    feeds.register(log, "f", AT, of=feeds.SERVER, epoch=seen)  # the same epoch: the other one has not taken the fence yet
+    driver.update(tso.SavedTs(START + 4), seen + 1)
+    assert LogReader(log).feeds() == {"f": START + 4}
+
+
+def test_what_the_log_keeps_for_an_expired_changefeed_is_released_while_the_server_leads(log: str, tmp_path: Path) -> None:
+    """A start that was frozen registered it again."""
+    files, _ = served(log, tmp_path / "a", 1)
+    creates(files, log)
+    store = FeedStore(files)
+    feed = files.made(settings("f"), State.FAILED, Trouble(LogNotKept.code, "gc-ttl is over", 1.0, 1.0))
+    store.load([feed])
+    assert feed.released
+    asyncio.run(store.reconcile())
+    assert LogReader(log).feeds() == {}
+    feed.released = False  # it is being resumed
+    register(log, "f", AT, files.epoch(feed))
+    asyncio.run(store.reconcile())
+    assert LogReader(log).feeds() == {"f": START}
 
 
 def test_a_registration_that_woke_late_is_removed_and_others_stay(log: str, tmp_path: Path) -> None:

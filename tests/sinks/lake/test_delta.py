@@ -24,6 +24,7 @@ from tests.support.lake.lakes import (
     version_of,
 )
 from tests.support.lake.read_delta import log_of, rows_of
+from tidemill.changelog.storage.state_file import StateFile
 from tidemill.errors import SchemaError, SinkError, SinkUnavailable
 from tidemill.sinks.base import no_fence_check
 from tidemill.sinks.lake.base import Stamp
@@ -84,7 +85,7 @@ def test_a_driver_killed_anywhere_delivers_once(tmp_path: Path, monkeypatch: pyt
     log, lake = sql.write(tmp_path / "log"), tmp_path / "lake"
     with monkeypatch.context() as patch:
         of_tables = [(DeltaTables, name) for name in ("shape", "merge", "rename", "empty", "version")]
-        killed_at(patch, kill_at + 1, [*of_tables, (LocalStore, "swap")])
+        killed_at(patch, kill_at + 1, [*of_tables, (StateFile, "change")])
         patch.setattr("tidemill.sinks.lake.driver.sink._AT_ONCE", 1)
         with pytest.raises(Killed):
             deliver(log, f"delta://{lake}")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import Killed, assert_equal, assert_newest_equal, deliver, killed_at, resume
+from tidemill.changelog.storage.state_file import StateFile
 from tidemill.errors import SinkError
 from tidemill.sinks.lake.delta import DeltaTables
 from tidemill.sinks.lake.driver import LakeDriverSink
@@ -102,7 +103,7 @@ def test_a_driver_killed_in_an_exchange_goes_on(tmp_path: Path, monkeypatch: pyt
 
     def dying(self: LakeDriverSink, *given: object) -> None:
         with monkeypatch.context() as inner:
-            killed_at(inner, step, [(DeltaTables, "merge"), (DeltaTables, "read"), (LocalStore, "swap"), (LocalStore, "read")])
+            killed_at(inner, step, [(DeltaTables, "merge"), (DeltaTables, "read"), (StateFile, "change"), (LocalStore, "read")])
             exchange(self, *given)  # type: ignore[arg-type]
         raise Killed
 

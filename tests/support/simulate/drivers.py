@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -75,12 +75,14 @@ class History:
 
 @dataclass
 class Changefeed:
-    """What the drivers of one changefeed share. `folder`: for the fence, the checkpoint and packs."""
+    """What the drivers of one changefeed share. `folder`: for the fence, the checkpoint and packs. `reaches`: up to which ts the log is
+    complete for a driver that stands at one; called before each batch."""
 
     history: History
     folder: Path
     sink: str
     toml: str = ""
+    reaches: Callable[[Actor, int], int] | None = None
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def drive(self, actor: Actor) -> None:
@@ -107,9 +109,14 @@ class Changefeed:
             driver.keep_checkpoint(begin, None, save)
             number = 0
             while at.ts < self.history.cuts[-1]:
-                cut = next(ts for ts in self.history.cuts if ts > at.ts)
+                cut = self._reaches(actor, at.ts)
                 end = (under_way(begin, fence.planned, fence.planned_ranges) if at == begin else None) or Position(
                     next_end(reader, history, at.ts, cut)
                 )
+                if end == at:  # tables are still being read
+                    continue
                 driver.deliver(number, at, end)
                 at, number = end, number + 1
+
+    def _reaches(self, actor: Actor, at: int) -> int:
+        return next(ts for ts in self.history.cuts if ts > at) if self.reaches is None else self.reaches(actor, at)

@@ -1,13 +1,15 @@
 """A folder that loses what was not synced when the power is lost: data that no fsync of their file has written, and names that no fsync of
 their folder has.
 
-The worst that POSIX allows: a file is as at its last fsync (empty if there was none), a folder has the names of its last fsync.
+The worst that POSIX allows: a file is as at its last fsync (empty if there was none), a folder has the names of its last fsync. What other
+programs write there (`of_others`) they sync themselves, where no test sees it: it stays.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
@@ -19,13 +21,14 @@ Inode = int
 class PowerSupply:
     """Follows what is synced below a folder. One for each run; `install` lets it see each fsync of this process."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._kept = root, root.with_name(f"{root.name}.kept")
+    def __init__(self, root: Path, of_others: Callable[[Path], bool] = lambda _: False) -> None:
+        """`of_others`: says it of a path below the root."""
+        self._root, self._kept, self._of_others = root, root.with_name(f"{root.name}.kept"), of_others
         self._data: dict[Inode, bytes] = {}
         self._names: dict[Inode, dict[str, Inode]] = {}
         self._folders: dict[Inode, int] = {}  # open: their inodes are not used again
         self._on = True
-        root.mkdir(parents=True)
+        root.mkdir(parents=True, exist_ok=True)
         self._kept.mkdir()
         self._all_is_durable()
 
@@ -44,7 +47,23 @@ class PowerSupply:
 
     def go_off(self) -> None:
         """What is synced from now on is written to no disk."""
+        for path in (self._root, *self._root.rglob("*")):
+            if path.is_dir():
+                self._keep_others(path)
         self._on = False
+
+    def _keep_others(self, folder: Path) -> None:
+        names = self._names.setdefault(self._hold(folder), {})
+        place, there = folder.relative_to(self._root), {path.name: path for path in folder.iterdir()}
+        for name in names.keys() | there.keys():
+            if not self._of_others(place / name):
+                continue
+            if name not in there:
+                del names[name]
+                continue
+            names[name] = self._hold(there[name])
+            if there[name].is_file():
+                self._data[names[name]] = there[name].read_bytes()
 
     def come_back(self) -> None:
         """Leave what was durable."""
@@ -102,12 +121,13 @@ class PowerSupply:
 class Supplies:
     """The supply of the run under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_others: Callable[[Path], bool] = lambda _: False) -> None:
+        self._of_others = of_others
         self.now: PowerSupply | None = None
 
     def start(self, root: Path) -> PowerSupply:
         self.stop()
-        self.now = PowerSupply(root)
+        self.now = PowerSupply(root, self._of_others)
         return self.now
 
     def stop(self) -> None:

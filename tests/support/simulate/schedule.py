@@ -101,6 +101,7 @@ class Run:
     after_outage: Callable[[], None] = lambda: None
     story: list[str] = field(default_factory=list)
     effects: int = 0
+    names: list[str] = field(default_factory=list)
     _drivers: int = 0
     _frozen: list[_Frozen] = field(default_factory=list)
 
@@ -138,6 +139,7 @@ class Run:
     def _lead(self, leader: Actor, event: Event | None) -> Actor:
         self.effects += 1
         effect = leader.effect
+        self.names.append(effect or "")
         match event:
             case Freeze(_, wakes, burst) if self._drivers < MOST_DRIVERS:
                 self.story.append(f"{leader.name} freezes before its effect {leader.effects}, `{effect}`; wakes after {wakes} of others")

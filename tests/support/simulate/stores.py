@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from tidemill.changelog.storage.base import Token
+from tidemill.changelog.storage.state_file import StateFile
 from tidemill.sinks.storage.store import Store
 
 T = TypeVar("T")
@@ -38,11 +38,12 @@ class GatedStore(Store):
     def read(self, name: str) -> bytes | None:
         return self._gate(f"read {name}", lambda: self._inner.read(name))
 
-    def versioned(self, name: str) -> tuple[bytes, Token] | None:
-        return self._gate(f"read {name}", lambda: self._inner.versioned(name))
-
-    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
-        return self._gate(f"swap {name}", lambda: self._inner.swap(name, expected, data))
+    def shared_file(self, name: str) -> StateFile:
+        made = self._inner.shared_file(name)
+        look, put = made._look, made._put
+        made._look = lambda: self._gate(f"read {name}", look)  # type: ignore[method-assign]
+        made._put = lambda *given: self._gate(f"swap {name}", partial(put, *given))  # type: ignore[method-assign]
+        return made
 
     def stage(self, name: str, data: bytes) -> None:
         self._gate(f"stage {name}", lambda: self._inner.stage(name, data))

@@ -86,12 +86,25 @@ class Schedules(Generic[Seen]):
 
     def run(self, seed: int) -> None:
         """Run the schedule of a seed. Raises AssertionError with the shortest schedule that fails, and its story."""
-        schedule = made(seed, self.effects, behind=self._behind, outages=self._supplies is not None)
-        events = [event for event in schedule if isinstance(event, tuple(self._kinds))]
+        events = self.events(seed)
         error = self._failure(events)
         if error is not None:
             shortest = shrunk(events, lambda part: self._failure(part) is not None)
             raise AssertionError(f"seed {seed}: {shortest}\n{self._failure(shortest)}") from error
+
+    def events(self, seed: int) -> list[Event]:
+        """Return the schedule of a seed."""
+        schedule = made(seed, self.effects, behind=self._behind, outages=self._supplies is not None)
+        return [event for event in schedule if isinstance(event, tuple(self._kinds))]
+
+    def at(self, effect: str) -> list[int]:
+        """Return which effects of a run without events have this in their name: of the code as it is now."""
+        run, _ = self._play((), self.truth)
+        return [number for number, name in enumerate(run.names) if effect in name]
+
+    def finds(self, *schedules: Sequence[Event]) -> None:
+        """Raises AssertionError if all of these schedules pass, of code with a fault."""
+        assert any(self._failure(events) is not None for events in schedules), "no schedule finds the fault"
 
 
 class Trials(Schedules[Seen]):

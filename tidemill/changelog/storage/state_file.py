@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 from tidemill.changelog.storage.base import Storage, Token
 from tidemill.changelog.storage.flock import FolderLock
@@ -23,18 +24,38 @@ Change = Callable[[bytes | None], bytes | None]
 has to differ from all others, because its content shows whose request won. It may be called more than once."""
 
 
+class Swapping(Protocol):
+    """A store of another kind that swaps versions, as `Storage` does where it can."""
+
+    def path(self, name: str) -> str: ...
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def versioned(self, name: str) -> tuple[bytes, Token] | None: ...
+
+    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None: ...
+
+
 class StateFile:
     """One file, as one writer uses it. Its threads take turns."""
 
     def __init__(
-        self, storage: Storage, name: str, *, lock: AbstractContextManager[None] | None = None, held: bool = False, durable: bool = True
+        self,
+        storage: Storage | Swapping,
+        name: str,
+        *,
+        lock: AbstractContextManager[None] | None = None,
+        brief: bool = False,
+        held: bool = False,
+        durable: bool = True,
     ) -> None:
-        """`lock`: on a file system, of all who change the file, which is written under it; None: one beside the file. `held`: the caller
-        holds a lock of all who do whenever it changes the file. `durable`: a change survives a crash of the machine when it returns."""
+        """`lock`: on a file system, of all who change the file, which is written under it, or, if that is to be `brief`, renamed under it;
+        None: one beside the file. `held`: the caller holds a lock of all who do whenever it changes the file. `durable`: a change survives
+        a crash of the machine when it returns."""
         self._storage, self._name, self._held, self._durable = storage, name, held, durable
         self.place = storage.path(name)
-        self._lock = FolderLock(self.place) if lock is None and storage.local and not held else lock
-        self._under_lock = lock is not None or not durable
+        self._lock = FolderLock(self.place) if lock is None and isinstance(storage, Storage) and storage.local and not held else lock
+        self._under_lock = (lock is not None and not brief) or not durable
         self._turn = threading.Lock()
         self._seen: tuple[bytes | None, Token | None] | None = None
         """The version that this writer read or wrote last; None: it has to be read."""
@@ -43,6 +64,12 @@ class StateFile:
         """Return the content; None if there is no file. Raises LogUnavailable, LogRefused."""
         with storage_errors(self.place):
             return self._storage.read(self._name)
+
+    def create(self, data: bytes) -> bool:
+        """Write the file unless it exists. Return whether it was written. Raises as `change`."""
+        with self._turn:
+            self._seen = None, None
+        return self.change(lambda found: data if found is None else None) is not None
 
     def change(self, change: Change) -> bytes | None:
         """Write what `change` makes of the content. Return what was written; None if nothing was. What `change` raises, and that it has
@@ -64,45 +91,45 @@ class StateFile:
                     return data
 
     def _look(self) -> tuple[bytes | None, Token | None]:
-        if self._storage.can_swap:
+        if not isinstance(self._storage, Storage) or self._storage.can_swap:
             return self._storage.versioned(self._name) or (None, None)
         return self._storage.read(self._name), None
 
     def _put(self, found: bytes | None, token: Token | None, data: bytes) -> bool:
         """Write over a version. False: another one is there."""
-        if self._storage.can_swap:
+        if not isinstance(self._storage, Storage) or self._storage.can_swap:
             written = self._storage.swap(self._name, token, data)
             if written is None:
                 return False
             self._seen = data, written
         elif self._lock is None:
             self._storage.replace(self._name, data, durable=self._durable)
-        elif not (self._overwrite(found, data) if self._under_lock else self._publish(found, data)):
+        elif not (self._overwrite if self._under_lock else self._publish)(self._storage, found, data):
             return False
         else:
             self._seen = data, None
         return True
 
-    def _overwrite(self, found: bytes | None, data: bytes) -> bool:
+    def _overwrite(self, storage: Storage, found: bytes | None, data: bytes) -> bool:
         assert self._lock is not None
         with self._lock:
-            if self._storage.read(self._name) != found:
+            if storage.read(self._name) != found:
                 return False
-            self._storage.replace(self._name, data, durable=self._durable)
+            storage.replace(self._name, data, durable=self._durable)
             return True
 
-    def _publish(self, found: bytes | None, data: bytes) -> bool:
+    def _publish(self, storage: Storage, found: bytes | None, data: bytes) -> bool:
         assert self._lock is not None
         folder, _, name = self._name.rpartition("/")
-        draft = self._storage.draft(folder)
+        draft = storage.draft(folder)
         try:
             draft.sink.write(data)
             draft.seal()
             with self._lock:
-                if self._storage.read(self._name) != found:
+                if storage.read(self._name) != found:
                     return False
                 draft.publish(name)
         finally:
             draft.discard()
-        self._storage.settle(folder)
+        storage.settle(folder)
         return True

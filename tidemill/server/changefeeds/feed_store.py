@@ -139,7 +139,10 @@ class FeedStore:
 
     async def reconcile(self) -> None:
         """Let the log go on where nothing needs it any more."""
-        await self.write(SHARED, self.files.reconcile)
+        await self.write(SHARED, lambda: self.files.reconcile(self._released))
+
+    def _released(self) -> set[str]:
+        return {feed.id for feed in [*self._present.values()] if feed.released}
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from functools import partial
 
 from tidemill import tso
 from tidemill.changelog import feeds as log_feeds
 from tidemill.changelog.files.bounds import is_covered, saved_begin
 from tidemill.changelog.reader import existing_log
 from tidemill.config.file import ChangefeedConfig
-from tidemill.errors import StartTsOutOfLog, redact
+from tidemill.errors import Fenced, StartTsOutOfLog, TidemillError, redact
 from tidemill.server import errors as e
 from tidemill.server.changefeeds.capture_control import CaptureControl
 from tidemill.server.changefeeds.feed_store import FeedStore
 from tidemill.server.changefeeds.tables import Tables
 from tidemill.server.feeds import Feed
+
+log = logging.getLogger(__name__)
 
 
 class LogClaims:
@@ -25,15 +29,26 @@ class LogClaims:
 
     async def claim(self, feed: Feed, *more: ChangefeedConfig, at: tso.SavedTs | None = None) -> None:
         """Let the log keep what lies above its checkpoint, or above `at`; begin one there if there is none. Raises StartTsBeforeLog."""
+        released, feed.released = feed.released, False
+        try:
+            await self._claim(feed, *more, at=at)
+        except TidemillError:
+            feed.released = released
+            raise
+
+    async def _claim(self, feed: Feed, *more: ChangefeedConfig, at: tso.SavedTs | None) -> None:
+        epoch = await self._feeds.commit(partial(self._feeds.files.epoch, feed))
         ts = await asyncio.to_thread(self._feeds.files.saved, feed) if at is None else at
         await self.check_covers(ts)
         if not self._capture.started:
             await self._capture.start(ts, *more)
             return
         try:
-            await asyncio.to_thread(register, self._log, feed.id, ts)
+            await asyncio.to_thread(register, self._log, feed.id, ts, epoch)
         except StartTsOutOfLog as error:
             raise e.StartTsBeforeLog(error.message, hint="Choose a later ts.") from error
+        except Fenced:
+            log.debug("changefeed %s ends a batch, and lets the log keep what it needs", feed.id)
 
     async def claim_again(self, feed: Feed, at: tso.SavedTs | None = None) -> None:
         """Let the log keep what a changefeed that did not run needs. One that is removed meanwhile must not hold it. Raises as `claim`,
@@ -61,9 +76,9 @@ class LogClaims:
             )
 
 
-def register(log: str, name: str, ts: tso.SavedTs) -> None:
+def register(location: str, name: str, ts: tso.SavedTs, epoch: int = 0) -> None:
     """Register a changefeed, unless the capture is about to make the log: then it registers when it begins. Raises StartTsOutOfLog if the
-    log has passed its ts meanwhile."""
-    reader = existing_log(log)
+    log has passed its ts meanwhile, Fenced if a driver of a later epoch has registered it."""
+    reader = existing_log(location)
     if reader is not None:
-        log_feeds.register(reader.storage, name, saved_begin(reader, ts), of=log_feeds.SERVER)
+        log_feeds.register(reader.storage, name, saved_begin(reader, ts), of=log_feeds.SERVER, epoch=epoch)

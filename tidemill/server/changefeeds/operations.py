@@ -238,7 +238,9 @@ class Operations:
             raise e.UpdateRefused(f"changefeed {feed.id} is normal", hint="Pause it before its checkpoint is overwritten.")
         await self._claims.check_covers(ts)
         self._feeds.check_present(feed)
-        await self._come_to_rest(feed)  # from here on nothing tells the log a later checkpoint
+        await self._come_to_rest(feed)
+        # From here on nothing tells the log a later checkpoint, nor does a start that has read one.
+        await self._feeds.commit_present(feed, partial(self._feeds.files.fence_off, feed))
         saved = await asyncio.to_thread(self._feeds.files.saved, feed)
         if ts < saved:  # first the log: what lies between must not go meanwhile
             await self._claims.claim_again(feed, tso.at_most(ts, saved))

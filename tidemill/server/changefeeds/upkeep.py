@@ -54,4 +54,5 @@ class Upkeep:
         log.error("%s: %s", error.code, error)
         self._hosting.carry_out(feed, feed.life.expired(error, time.time()))
         self._feeds.save_state(feed)
+        feed.released = True
         await self._claims.release(feed)

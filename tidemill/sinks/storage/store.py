@@ -3,7 +3,7 @@
 Names are relative to the root, with `/`. Failures raise SinkError, or SinkUnavailable if they may be temporary. No error holds a key.
 
 Several drivers may use a store at the same time, see `sinks/publication.py`. So a file that they share changes by compare-and-swap only
-(`swap`, `change`), appears once (`create`, `move`), or belongs to one attempt (`stage`).
+(`shared_file`, `change`), appears once (`create`, `move`), or belongs to one attempt (`stage`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Token
 from tidemill.changelog.storage.conditional import Unconditional, swap
 from tidemill.changelog.storage.flock import FolderLock
-from tidemill.changelog.storage.open import make_folder
+from tidemill.changelog.storage.open import LocalStorage, make_folder
+from tidemill.changelog.storage.state_file import Change, StateFile
 from tidemill.config.uri import S3Options
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks.parts import file_errors, log_errors, sync_folder
@@ -65,27 +66,20 @@ class Store(ABC):
         """Return a small file's content, or None if it does not exist."""
 
     @abstractmethod
-    def versioned(self, name: str) -> tuple[bytes, Token] | None:
-        """Return a small file's content and version, or None if it does not exist."""
-
-    @abstractmethod
-    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
-        """Replace the version `expected` of a small file durably; None: the file must not exist. Returns the new version, or None if
-        another version is there."""
+    def shared_file(self, name: str) -> StateFile:
+        """Return a small file that several drivers change, durably. Its calls belong into `log_errors`."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a small file durably, unless it exists: an existing one stays. Returns whether it was written. On an object store a file
         whose content is `data` counts as written: an answer may have been lost."""
-        return self.swap(name, None, data) is not None
+        with log_errors():
+            return self.shared_file(name).create(data)
 
-    def change(self, name: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
+    def change(self, name: str, change: Change) -> bytes | None:
         """Replace a small file durably by what `change` makes of its content (None: it does not exist); None from `change`: leave it.
         Returns what was written. Repeats `change` if somebody else was faster. Raises what `change` raises."""
-        while True:
-            known = self.versioned(name)
-            data = change(known[0] if known is not None else None)
-            if data is None or self.swap(name, known[1] if known is not None else None, data) is not None:
-                return data
+        with log_errors():
+            return self.shared_file(name).change(change)
 
     @abstractmethod
     def stage(self, name: str, data: bytes) -> None:
@@ -131,6 +125,7 @@ class LocalStore(Store):
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._storage = LocalStorage(root)
         self._lock = FolderLock(str(root / LOCK))
 
     def __str__(self) -> str:
@@ -152,30 +147,9 @@ class LocalStore(Store):
             except FileNotFoundError:
                 return None
 
-    def versioned(self, name: str) -> tuple[bytes, Token] | None:
-        data = self.read(name)
-        return None if data is None else (data, _digest(data))
-
-    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
+    def shared_file(self, name: str) -> StateFile:
         """The lock is held for a look and a rename: a driver that is stopped while it holds the lock keeps the next one out."""
-        target = self._root / name
-        with file_errors("writing a file", target):
-            make_folder(str(target.parent), sync=True)
-            ready = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-            try:
-                with ready.open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                with log_errors(), self._lock:
-                    known = self.versioned(name)
-                    if (known[1] if known is not None else None) != expected:
-                        return None
-                    ready.replace(target)
-            finally:
-                ready.unlink(missing_ok=True)
-            sync_folder(target.parent)
-        return _digest(data)
+        return StateFile(self._storage, name, lock=self._lock, brief=True)
 
     def stage(self, name: str, data: bytes) -> None:
         target = self._root / name
@@ -337,6 +311,12 @@ class S3Store(Store):
     def stage(self, name: str, data: bytes) -> None:
         with self._errors("writing", name):
             self._put(name, data)
+
+    def shared_file(self, name: str) -> StateFile:
+        return StateFile(self, name)
+
+    def path(self, name: str) -> str:
+        return f"{self}/{name}"
 
     def versioned(self, name: str) -> tuple[bytes, Token] | None:
         objects = s3.objects_of(self._fs, self._root) if self._conditional else None

@@ -17,8 +17,8 @@ from tidemill.cli.shared.panels import is_rare
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 _HEAD = """# Every option
 
-Made from the command line by `make options`: what `--help-all` prints, as a page. Options in *italics* are rare: `--help`
-leaves them out. Each command takes `--help` too.
+Made from the command line by `make options`: what `--help-all` prints, as a page. Options in *italics* are rare:
+`--help` leaves them out. Each command takes `--help` too.
 
 The commands of `tidemill changefeed` and `tidemill cli` also take [those of the connection](#connection).
 """

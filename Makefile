@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images site options clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -107,6 +107,16 @@ types: setup
 # What fails soonest: form, types, layers, wording, links. Run it before every commit.
 quick: lint types
 	$(PYTHON) -m pytest -q tests/docs tests/test_layers.py
+
+# docs/ as a site with search, in .tidemill/site; a link that leads nowhere is an error. Its packages are in an environment of their own.
+site:
+	@[ -x .tidemill/site-venv/bin/mkdocs ] || { mkdir -p .tidemill && python3 -m venv .tidemill/site-venv; }
+	.tidemill/site-venv/bin/pip install --quiet --disable-pip-version-check $$(sed -n 's/^docs = \[\(.*\)\]$$/\1/p' pyproject.toml | tr -d '",')
+	NO_MKDOCS_2_WARNING=1 .tidemill/site-venv/bin/mkdocs build --strict
+
+# After a change of an option: the page of all options
+options: setup
+	$(PYTHON) scripts/options.py
 
 bench: setup
 	$(PYTHON) -m bench

@@ -12,7 +12,7 @@ LOWER = re.compile(r"([A-Za-z0-9_.-]+)>=([^,]+)")
 def lower_ends() -> dict[str, str]:
     """The lowest version by package, extras included."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [one for name, ranges in project["optional-dependencies"].items() if name not in ("all", "dev") for one in ranges]
+    extras = [one for name, ranges in project["optional-dependencies"].items() if name not in ("all", "dev", "docs") for one in ranges]
     return {found[1]: found[2] for one in (*project["dependencies"], *extras) if (found := LOWER.match(one))}
 
 

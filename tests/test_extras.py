@@ -22,7 +22,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     assert {name: {MODULES.get(one, one) for one in modules} for name, modules in EXTRAS.items()} == {
         name: declared[name] for name in EXTRAS
     }
-    assert set(declared) - set(EXTRAS) == {"dataframe", "all", "dev"}
+    assert set(declared) - set(EXTRAS) == {"dataframe", "all", "dev", "docs"}
 
 
 def test_an_error_names_the_extra() -> None:

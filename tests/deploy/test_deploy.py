@@ -17,7 +17,8 @@ import pytest
 import typer
 import yaml
 
-from tidemill.cli.changefeeds import run
+from tidemill.cli.changefeeds import run, server
+from tidemill.cli.main import build
 from tidemill.cli.playground import playground
 
 ROOT = Path(__file__).parents[2]
@@ -58,10 +59,17 @@ def test_every_copied_file_is_there() -> None:
 
 def test_compose_starts_what_there_is() -> None:
     services = yaml.safe_load((DEPLOY / "docker" / "compose.yml").read_text())["services"]
-    assert set(services) == {"playground", "kafka", "tidemill"}
-    assert asked(" ".join(services["tidemill"]["command"])) <= options_of(run.command)
+    assert set(services) == {"playground", "kafka", "server", "changefeed"}
+    assert asked(" ".join(services["server"]["command"])) <= options_of(server.command)
     assert asked(" ".join(services["playground"]["command"])) <= options_of(playground.serve)
-    assert all("healthcheck" in services[name] for name in services["tidemill"]["depends_on"])
+    assert all("healthcheck" in services[name] for name in ("playground", "kafka"))
+    assert services["changefeed"]["depends_on"].keys() == {"server", "kafka"}
+    assert services["server"]["environment"]["TIDEMILL_STATUS_ADDR"] == "127.0.0.1:8300"
+    assert [port.split(":")[0] for port in services["server"]["ports"]] == ["127.0.0.1"]  # without tokens nobody else may reach it
+    for command in services["changefeed"]["command"][0].split(" || "):
+        application: Any = typer.main.get_command(build(["changefeed"]))
+        verb = application.commands["changefeed"].commands[command.split()[2]]
+        assert asked(command) <= {option for one in verb.params for option in one.opts}
 
 
 def test_the_unit_starts_a_run() -> None:
@@ -72,6 +80,19 @@ def test_the_unit_starts_a_run() -> None:
     assert asked(start[1]) | asked(example) <= options_of(run.command)
     for name in re.findall(r"\$\{?(TIDEMILL_\w+)", start[1]):
         assert f"{name}=" in example
+
+
+def test_the_unit_of_a_server_starts_one_and_is_as_closed() -> None:
+    units = [(DEPLOY / "systemd" / name).read_text() for name in ("tidemill@.service", "tidemill-server.service")]
+    start = re.search(r"^ExecStart=(.*)$", units[1], re.MULTILINE)
+    assert start
+    example = (DEPLOY / "systemd" / "server.env").read_text()
+    assert asked(start[1]) | asked(example) <= options_of(server.command)
+    for name in re.findall(r"\$\{?(TIDEMILL_\w+)", start[1]):
+        assert f"{name}=" in example
+    own = ("Description=", "EnvironmentFile=", "ExecStart=")
+    settings = [[line for line in unit.splitlines() if "=" in line and not line.startswith(("#", *own))] for unit in units]
+    assert settings[0] == settings[1]
 
 
 def test_the_chart_uses_values_that_are_there() -> None:
@@ -91,7 +112,18 @@ def test_the_chart_uses_values_that_are_there() -> None:
         opened = len(re.findall(r"\{\{-? *(?:if|with|range|define) ", text))
         assert opened == len(re.findall(r"\{\{-? *end *-?\}\}", text))
     arguments = re.findall(r'(?:- |printf ")(--[a-z-]+)', templates["statefulset.yaml"])
-    assert set(arguments) <= options_of(run.command)
+    assert set(arguments) <= options_of(run.command) | options_of(server.command)
+    for verb, part in zip((server, run), _of_modes(templates["statefulset.yaml"]), strict=True):
+        given = set(re.findall(r'(?:- |printf ")(--[a-z-]+)', part))
+        assert given
+        assert given <= options_of(verb.command)
+
+
+def _of_modes(text: str) -> tuple[str, str]:
+    """The arguments of `server` and those of `run` alone."""
+    part = text.partition('{{- if include "tidemill.isServer" . }}\n            - {{ printf "--addr')[2]
+    of_server, _, behind = part.partition("{{- else }}")
+    return of_server, behind.partition("{{- if .Values.config }}")[0]
 
 
 def test_what_is_deployed_is_closed_by_default() -> None:
@@ -126,6 +158,17 @@ def test_the_chart_renders(more: list[str]) -> None:
     assert {one["kind"] for one in made} >= {"Service", "StatefulSet", "ServiceAccount"}
 
 
+@pytest.mark.skipif(shutil.which("helm") is None, reason="there is no helm here")
+def test_the_chart_renders_a_server() -> None:
+    chosen = ["--set", "pd=pd:2379,mode=server,server.replicas=2,server.existingSecret=t,log=s3://b/log"]
+    made = [one for one in yaml.safe_load_all(linted("helm", "template", "cdc", CHART, *chosen)) if one]
+    pods = next(one for one in made if one["kind"] == "StatefulSet")["spec"]
+    container = pods["template"]["spec"]["containers"][0]
+    assert (pods["replicas"], container["args"][0]) == (2, "server")
+    assert asked(" ".join(container["args"])) <= options_of(server.command)
+    assert "Secret" not in {one["kind"] for one in made}
+
+
 @pytest.mark.skipif(shutil.which("hadolint") is None, reason="there is no hadolint here")
 def test_the_dockerfile_as_hadolint_sees_it() -> None:
     linted("hadolint", DEPLOY / "docker" / "Dockerfile")
@@ -146,7 +189,13 @@ class Status(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [({"run": "running", "state": "failed"}, 0), ({"run": "failed"}, 1), ({"state": "running"}, 0), ({"state": "stopped"}, 1)],
+    [
+        ({"run": "running", "state": "failed"}, 0),
+        ({"run": "failed"}, 1),
+        ({"state": "running"}, 0),
+        ({"state": "stopped"}, 1),
+        ({"version": "v8.5.7"}, 0),
+    ],
 )
 def test_the_health_check(status: dict[str, str], code: int) -> None:
     """A failed changefeed does not make the container unhealthy."""

@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.shared import completion
+from tidemill.cli.shared.help import Group, dress
 from tidemill.errors import ConfigError, TidemillError
 from tidemill.process import lifeline, standby
 from tidemill.process.ending import fail, fail_of_system
@@ -71,6 +73,16 @@ _ROOMS = {
     "playground": "playground demo",
     "inspect": "decode tso doctor metrics",
 }
+PANELS = {
+    "First": "doctor demo playground",
+    "Deliver": "run server capture canal consume replay view",
+    "Changefeeds": "changefeed cli config",
+    "Look and watch": "status top show tables log metrics",
+    "Check and repair": "diff verify redo resync lake",
+    "Explain": "decode tso",
+    "TiDB-Binlog": "pump drainer binlogctl reparo",
+}
+_PANEL_OF = {verb: panel for panel, verbs in PANELS.items() for verb in verbs.split()}
 _ROOM_OF = {verb: room for room, verbs in _ROOMS.items() for verb in verbs.split()}
 
 
@@ -98,21 +110,23 @@ def _asked_for(arguments: list[str]) -> str | None:
 def build(arguments: list[str]) -> typer.Typer:
     """The application with the verb of these arguments loaded and the other verbs as names with their help."""
     app = typer.Typer(
+        cls=Group,
         help="Change data capture for TiDB on Spark.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     asked = _asked_for(arguments)
-    for verb, text in VERBS.items():
+    for verb in (*_PANEL_OF, "version"):
+        text, panel = VERBS[verb], _PANEL_OF.get(verb)
         if verb == "version":
-            app.command(verb, help=text)(_print_version)
+            app.command(verb, help=text, hidden=True)(_print_version)  # --version is shown
         elif verb != asked:
-            app.command(verb, help=text)(_placeholder)
+            app.command(verb, help=text, rich_help_panel=panel)(_placeholder)
         else:
             _load(app, verb, text)
     app.callback()(_group)
+    dress(app)
     return app
 
 
@@ -166,7 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
             arguments = [*arguments, *more]
             lifeline.hold(heard=lifeline.take_level)
         with nullcontext() if is_library else loading():
-            app = build(arguments)
+            app = build(completion.words() or arguments)
         app(args=arguments, prog_name="tidemill")
     except TidemillError as error:
         fail(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.cli.changefeeds import run
 from tidemill.cli.changefeeds.launch import Options, Times, children
 from tidemill.cli.main import VERBS, build, main, module_of
+from tidemill.cli.shared.help import options_of as shown_options
+from tidemill.cli.shared.panels import PANELS, RARE_IN, is_rare
 
 RUN = ("run", "--pd", "h:1", "--sink-uri", "blackhole://")
 
@@ -44,11 +47,58 @@ def options_of(command: Any) -> dict[str, Any]:
     return {spelling: option for option in command.params if option.param_type_name == "option" for spelling in option.opts}
 
 
+def rare(name: str, command: Any) -> list[str]:
+    """The options of a command that only --help-all shows."""
+    return [one.opts[0] for one in shown_options(command) if is_rare(one.opts[0], name.split()[0]) and not one.required]
+
+
+def test_help_leaves_out_what_is_rare_and_cuts_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, command in commands():
+        hidden, app = rare(name, command), command_line(name)
+        short = CliRunner().invoke(app, [*name.split(), "--help"])
+        assert short.exit_code == 0
+        names = re.findall(r"^│ (-.*?)(?:  | *│$)", short.output, re.MULTILINE)
+        words = {word.rstrip(",") for one in names for word in one.split()}
+        assert {one.opts[0] for one in shown_options(command)} - words == set(hidden), name
+        assert max(map(len, short.output.splitlines())) <= 80, name
+        if not hidden:
+            assert "--help-all" not in words, name
+            continue
+        assert f"{len(hidden)} rare options are shown by --help-all." in short.output
+        whole = CliRunner().invoke(app, [*name.split(), "--help-all"])
+        assert whole.exit_code == 0
+        for one in shown_options(command):
+            for spelling in one.opts:
+                assert re.search(rf"(?<![\w-]){spelling}(?![\w-])", whole.output), f"{name} {spelling}"
+
+
+def test_the_table_of_panels_has_options_that_there_are_once() -> None:
+    known = {one.opts[0] for _, command in commands() for one in shown_options(command)}
+    listed = [flag for panel in PANELS for flag in (*panel.common, *panel.rare)]
+    assert sorted(set(listed)) == sorted(listed)
+    assert set(listed) - known == set()
+    for verb, flags in RARE_IN.items():
+        assert flags <= {one.opts[0] for name, command in commands() if name.split()[0] == verb for one in shown_options(command)}
+
+
+def test_two_doors_have_one_table_of_options() -> None:
+    """What `changefeed` and `cli changefeed` both take is taken and explained alike, but where TiCDC's takes less."""
+    found = dict(commands())
+    ticdcs = {"create --start-ts", "create --target-ts", "update --target-ts", "resume --overwrite-checkpoint-ts", "remove --yes"}
+    for verb in ("create", "list", "pause", "remove", "resume", "update"):
+        short, long = (options_of(found[f"{door} {verb}"]) for door in ("changefeed", "cli changefeed"))
+        for flag in short.keys() & long.keys() - {"--help", "-h", "--changefeed-id", "-c"}:
+            if f"{verb} {flag}" not in ticdcs:
+                assert (short[flag].help, short[flag].hidden) == (long[flag].help, long[flag].hidden), f"{verb} {flag}"
+
+
 def test_help_is_printed_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What looks like markup, as [canal] does, would be left out."""
     monkeypatch.setenv("COLUMNS", "1000")
     for name, command in commands():
-        printed = CliRunner().invoke(command_line(name), [*name.split(), "--help"]).output
+        everything = "--help-all" if rare(name, command) else "--help"
+        printed = CliRunner().invoke(command_line(name), [*name.split(), everything]).output
         for parameter in command.params:
             if parameter.help and not getattr(parameter, "hidden", False):
                 assert parameter.help.replace("\\[", "[") in printed, f"{name} {parameter.name}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from tidemill import tso
 from tidemill.cli.cdc import tables
 from tidemill.cli.cdc.client import Client
 from tidemill.cli.cdc.commands import verb
+from tidemill.cli.cdc.options import AllOption, ConfigOption, IdOption, KeyspaceOption, RegistryOption
 from tidemill.cli.cdc.output import (
     cli_time,
     compact,
@@ -31,12 +31,8 @@ from tidemill.errors import TidemillError, made
 app = typer.Typer(no_args_is_help=True, help="Manage changefeeds.")
 tables.add(app)
 
-IdOption = Annotated[str, typer.Option("--changefeed-id", "-c", help="The changefeed's name.")]
-KeyspaceOption = Annotated[str, typer.Option("--keyspace", "-k", "--namespace", "-n", help="`default`, the only one.")]
 SinkOption = Annotated[str, typer.Option("--sink-uri", help="Where changes go.")]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="The configuration file (TOML).")]
 TargetOption = Annotated[int | None, typer.Option("--target-ts", min=0, help="End at this TSO.")]
-RegistryOption = Annotated[str | None, typer.Option("--schema-registry", help="Address of the schema registry.")]
 NoConfirmOption = Annotated[bool, typer.Option("--no-confirm", help="Do not ask.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="List the tables too.")]
 UpstreamPd = Annotated[str | None, typer.Option("--upstream-pd", hidden=True)]
@@ -147,7 +143,7 @@ def update(
 @verb(app, "list")
 def list_changefeeds(
     client: Client,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also finished and removed ones.")] = False,
+    everything: AllOption = False,
     keyspace: KeyspaceOption = "default",
 ) -> None:
     """List changefeeds."""

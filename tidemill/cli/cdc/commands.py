@@ -8,11 +8,11 @@ from collections.abc import Callable, Container
 from typing import Any, Concatenate, ParamSpec
 
 import typer
-from typer.core import TyperGroup
 
 from tidemill.cli.cdc.client import Client
 from tidemill.cli.cdc.connection import OPTIONS, Connection
 from tidemill.cli.cdc.output import Aborted
+from tidemill.cli.shared import help
 from tidemill.cli.shared.terminal import echo
 from tidemill.errors import TidemillError, redact
 
@@ -38,7 +38,7 @@ def spelled(arguments: list[str]) -> list[str]:
     return result
 
 
-class Group(TyperGroup):
+class Group(help.Group):
     """A group of commands that takes TiCDC's spellings."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

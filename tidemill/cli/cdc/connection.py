@@ -92,11 +92,11 @@ class Connection:
         own = {one.name: getattr(self, one.name) or getattr(below, one.name) for one in fields(self) if one.name != "references"}
         return Connection(**own, references={**below.references, **self.references})
 
-    def client(self) -> Client:
-        """Return a client of the server. Raises ConfigError."""
+    def client(self, *, asks: bool = True) -> Client:
+        """Return a client of the server. `asks`: a password that is not given is asked for at the terminal. Raises ConfigError."""
         certificates = self._certificates()
         address = self._address(secure=any(certificates))
-        return Client(address, _context(address, *certificates, self._secret("key-password")), self._authorization())
+        return Client(address, _context(address, *certificates, self._secret("key-password")), self._authorization(asks=asks))
 
     def _secret(self, name: str, value: str | None = None) -> Secret:
         """Return a secret of the flags. Raises ConfigError."""
@@ -120,7 +120,7 @@ class Connection:
             found = [kept.get(f"{name}_path", "") for name in ("ca", "cert", "key")]
         return found[0], found[1], found[2]
 
-    def _authorization(self) -> tuple[str, str] | str | None:
+    def _authorization(self, *, asks: bool) -> tuple[str, str] | str | None:
         """Return a token, or user and password, or None."""
         if token := self._secret("token"):
             words = credentials.read_setting(token).split()
@@ -140,7 +140,7 @@ class Connection:
             if password:
                 raise ConfigError("a password is given without a user", hint="Give --user too.")
             return None
-        if not password and sys.stdin.isatty():
+        if asks and not password and sys.stdin.isatty():
             password = getpass.getpass("Enter password: ")
         return user, password or ""
 

@@ -12,10 +12,11 @@ from urllib.parse import quote
 import typer
 
 from tidemill import tso as timestamps
-from tidemill.cli.cdc.changefeeds import IdOption, KeyspaceOption, NoConfirmOption, UpstreamCa, UpstreamCert, UpstreamKey, UpstreamPd
+from tidemill.cli.cdc.changefeeds import NoConfirmOption, UpstreamCa, UpstreamCert, UpstreamKey, UpstreamPd
 from tidemill.cli.cdc.client import Client
 from tidemill.cli.cdc.commands import said_as_ticdc, verb, with_flags
 from tidemill.cli.cdc.connection import Connection
+from tidemill.cli.cdc.options import IdOption, KeyspaceOption
 from tidemill.cli.cdc.output import print_json, read_yes
 from tidemill.cli.cdc.wanted import upstream
 from tidemill.cli.shared.terminal import echo

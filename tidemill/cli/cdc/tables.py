@@ -8,13 +8,12 @@ import typer
 
 from tidemill.cli.cdc.client import Client, feed_path
 from tidemill.cli.cdc.commands import verb
+from tidemill.cli.cdc.options import IdOption, KeyspaceOption
 from tidemill.cli.cdc.output import print_json
 from tidemill.errors import TidemillError
 
-_Id = Annotated[str, typer.Option("--changefeed-id", "-c", help="The changefeed's name.")]
 _Table = Annotated[int, typer.Option("--table-id", "-t", help="The table's id.")]
 _Node = Annotated[str, typer.Option("--target-node-id", "-d", help="The server that should have it.")]
-_Keyspace = Annotated[str, typer.Option("--keyspace", "-k", "--namespace", "-n", help="`default`, the only one.")]
 _Mode = Annotated[int, typer.Option("--mode", hidden=True)]
 _Wait = Annotated[str, typer.Option("--wait", hidden=True)]
 
@@ -24,26 +23,35 @@ def add(app: typer.Typer) -> None:
 
     @verb(app, "move-table", hidden=True)
     def move_table(
-        client: Client, changefeed_id: _Id, table_id: _Table, target_node_id: _Node, mode: _Mode = 0, wait: _Wait = "true",
-        keyspace: _Keyspace = "default",
+        client: Client, changefeed_id: IdOption, table_id: _Table, target_node_id: _Node, mode: _Mode = 0, wait: _Wait = "true",
+        keyspace: KeyspaceOption = "default",
     ) -> None:  # fmt: skip
         """Move a table to another server."""
         _ask(client, changefeed_id, "move_table", table_id, target_node_id, keyspace)
 
     @verb(app, "move-split-table", hidden=True)
     def move_split_table(
-        client: Client, changefeed_id: _Id, table_id: _Table, target_node_id: _Node, mode: _Mode = 0, keyspace: _Keyspace = "default"
+        client: Client,
+        changefeed_id: IdOption,
+        table_id: _Table,
+        target_node_id: _Node,
+        mode: _Mode = 0,
+        keyspace: KeyspaceOption = "default",
     ) -> None:
         """Move the parts of a table to another server."""
         _ask(client, changefeed_id, "move_split_table", table_id, target_node_id, keyspace)
 
     @verb(app, "split-table-by-region-count", hidden=True)
-    def split_table(client: Client, changefeed_id: _Id, table_id: _Table, mode: _Mode = 0, keyspace: _Keyspace = "default") -> None:
+    def split_table(
+        client: Client, changefeed_id: IdOption, table_id: _Table, mode: _Mode = 0, keyspace: KeyspaceOption = "default"
+    ) -> None:
         """Split a table."""
         _ask(client, changefeed_id, "split_table_by_region_count", table_id, None, keyspace)
 
     @verb(app, "merge-table", hidden=True)
-    def merge_table(client: Client, changefeed_id: _Id, table_id: _Table, mode: _Mode = 0, keyspace: _Keyspace = "default") -> None:
+    def merge_table(
+        client: Client, changefeed_id: IdOption, table_id: _Table, mode: _Mode = 0, keyspace: KeyspaceOption = "default"
+    ) -> None:
         """Merge the parts of a table."""
         _ask(client, changefeed_id, "merge_table", table_id, None, keyspace)
 

@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from tidemill import tso
-from tidemill.cli.cdc.changefeeds import (
-    ConfigOption,
-    KeyspaceOption,
-    RegistryOption,
-    merged,
-    overwritten,
-)
+from tidemill.cli.cdc.changefeeds import merged, overwritten
 from tidemill.cli.cdc.client import Client
 from tidemill.cli.cdc.commands import with_flags
 from tidemill.cli.cdc.connection import Connection
+from tidemill.cli.cdc.options import AllOption, ConfigOption, KeyspaceOption, RegistryOption
 from tidemill.cli.cdc.output import print_json, table_names
 from tidemill.cli.cdc.readable import print_list, print_one
 from tidemill.cli.cdc.wanted import checked, in_sink, read_config
+from tidemill.cli.shared.completion import changefeeds
 from tidemill.cli.shared.feeds import DATA_DIR, choose
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, SkipRowOption, form
 from tidemill.cli.shared.terminal import echo
@@ -43,8 +39,10 @@ P = ParamSpec("P")
 _PID = re.compile(r"[1-9][0-9]{0,8}")
 _RUNS = ("normal", "warning")
 
-NameArgument = Annotated[str | None, typer.Argument(metavar="[ID]", help="The changefeed. May be left out if there is one.")]
-NameOption = Annotated[str | None, typer.Option("--changefeed-id", "-c", help="The same as ID.")]
+NameArgument = Annotated[
+    str | None, typer.Argument(metavar="[ID]", help="The changefeed. May be left out if there is one.", autocompletion=changefeeds)
+]
+NameOption = Annotated[str | None, typer.Option("--changefeed-id", "-c", help="The same as ID.", autocompletion=changefeeds)]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", "--no-confirm", help="Do not ask.")]
 TsHelp = "a TSO, RFC 3339, now, -2h"
 
@@ -153,7 +151,7 @@ def _taken_over(file: Path, sink_uri: str | None, config: Path | None, *, yes: b
 @_verb("list")
 def list_changefeeds(
     client: Client,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also finished ones.")] = False,
+    everything: AllOption = False,
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
     keyspace: KeyspaceOption = "default",
@@ -247,7 +245,7 @@ def update(
 @_verb("remove")
 def remove(
     client: Client,
-    name: Annotated[str | None, typer.Argument(metavar="ID", help="The changefeed.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="ID", help="The changefeed.", autocompletion=changefeeds)] = None,
     changefeed_id: NameOption = None,
     yes: YesOption = False,
     keyspace: KeyspaceOption = "default",

@@ -21,6 +21,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.retention import drop
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
+from tidemill.cli.shared import completion
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.shared.terminal import echo
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
@@ -178,7 +179,7 @@ def grow_command(
 @app.command("split")
 def split_command(
     log: Location,
-    table: Annotated[str, typer.Option("--table", metavar="DATABASE.TABLE", help="The hot table.")],
+    table: Annotated[str, typer.Option("--table", metavar="DATABASE.TABLE", help="The hot table.", autocompletion=completion.tables)],
     over: Annotated[int, typer.Option("--over", min=1, help="Over how many of the log's partitions; 1: together again, in one.")],
     wait: Wait = 120,
 ) -> None:

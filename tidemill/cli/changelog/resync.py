@@ -14,6 +14,7 @@ from tidemill.capture.initial_load import answered, ask
 from tidemill.changelog import initial_load
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.reader import LogReader
+from tidemill.cli.shared import completion
 from tidemill.cli.shared.terminal import echo
 from tidemill.errors import LogError, LogLocked, UpstreamUnavailable, redact
 
@@ -24,7 +25,7 @@ def command(
     log: Annotated[
         str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; its capture has to be running.")
     ],
-    table: Annotated[str, typer.Option("--table", help="DATABASE.TABLE.")],
+    table: Annotated[str, typer.Option("--table", help="DATABASE.TABLE.", autocompletion=completion.tables)],
     wait: Annotated[int, typer.Option("--wait", min=1, help="Seconds to wait for the capture's answer.")] = 60,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until all rows are in the log.")] = False,
 ) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from tidemill import logs, tso
+from tidemill.cli.shared import completion
 from tidemill.cli.shared.options import JsonOption, LogLevelOption, Output, OutputOption, SparkMasterOption, TikvScansOption, TzOption, form
 from tidemill.cli.shared.terminal import echo
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
@@ -43,7 +44,10 @@ def command(
     changefeed_id: Annotated[str | None, typer.Option("--changefeed-id", "-c", help="Whose checkpoint, if there are several.")] = None,
     snapshot: Annotated[str, typer.Option("--snapshot", help="Read a TiDB downstream as of its own TSO or time.")] = "",
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML: its filter rules say which tables.")] = None,
-    table: Annotated[list[str] | None, typer.Option("--table", help="Filter rule such as shop.* for tables. May be repeated.")] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="Filter rule such as shop.* for tables. May be repeated.", autocompletion=completion.tables),
+    ] = None,
     fix_sql: Annotated[Path | None, typer.Option("--fix-sql", help="Write the SQL that repairs the downstream into this file.")] = None,
     chunk_size: Annotated[int, typer.Option("--chunk-size", min=1, help="Approximate number of rows per checksum.")] = 10_000,
     check_struct_only: Annotated[bool, typer.Option("--check-struct-only", help="Compare tables and columns, no rows.")] = False,

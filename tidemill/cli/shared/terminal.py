@@ -21,11 +21,11 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     typer.echo(printable(str(text)), err=err, nl=nl)
 
 
-def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console that takes no markup, and breaks no line."""
+def console(*, stderr: bool = False, width: int | None = None, wraps: bool = False) -> Console:
+    """Return a console that takes no markup, and breaks no line unless `wraps`."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False, stderr=stderr, width=width)
+    return Console(highlight=False, soft_wrap=not wraps, markup=False, emoji=False, stderr=stderr, width=width)
 
 
 def cell(text: object, style: str = "") -> Text:

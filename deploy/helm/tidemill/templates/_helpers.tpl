@@ -23,8 +23,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- else -}}{{ .Values.serviceAccount.name | default "default" }}{{- end -}}
 {{- end -}}
 
+{{- define "tidemill.isServer" -}}
+{{- if eq .Values.mode "server" -}}yes{{- else if ne .Values.mode "run" -}}{{ fail "mode: run or server" }}{{- end -}}
+{{- end -}}
+
+{{- define "tidemill.port" -}}
+{{- if include "tidemill.isServer" . -}}{{ .Values.server.port }}{{- else -}}{{ .Values.metrics.port }}{{- end -}}
+{{- end -}}
+
 {{- define "tidemill.statusIsOpen" -}}
-{{- if or .Values.metrics.open .Values.metrics.serviceMonitor.enabled -}}yes{{- end -}}
+{{- if include "tidemill.isServer" . -}}
+{{- if .Values.server.existingSecret -}}yes{{- else if or .Values.metrics.open .Values.metrics.serviceMonitor.enabled -}}
+{{ fail "server.existingSecret: an API that others reach needs tokens" }}
+{{- end -}}
+{{- else if or .Values.metrics.open .Values.metrics.serviceMonitor.enabled -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "tidemill.onKubernetes" -}}

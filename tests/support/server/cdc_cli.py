@@ -160,7 +160,7 @@ def check_answer(found: Any, structure: str, architecture: Architecture) -> None
 def _check_type(found: Any, word: str, architecture: Architecture, where: str) -> None:
     if word in READ:
         assert found is not None, where
-        assert READ[word](found), f"{where}: {found!r} is no {word}"
+        assert READ[word](found), f"{where}: {found!r} is not a {word}"
     elif found is not None and word in ("TableName", "CaptureTaskStatus"):
         for one in found:
             check_answer(one, word, architecture)

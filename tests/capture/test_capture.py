@@ -30,6 +30,7 @@ from tests.support.capture.progress import physical_ids
 from tests.support.faults import disks
 from tests.support.simulation.sessions import Mutation, churn, session
 from tidemill.capture import worker
+from tidemill.capture.tikv.feed import puller
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.feeds import register
 from tidemill.changelog.reader import LogReader
@@ -40,8 +41,10 @@ from tidemill.cli.main import main as cli
 from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, LogLocked, StartTsBeforeGc
 from tidemill.playground.server import Playground
 from tidemill.playground.store.cluster import CommitMode
+from tidemill.playground.store.feed import FeedHub, FeedStream, Scan
 from tidemill.tidb.keys import record_key
 from tidemill.tso import SavedTs
+from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 @pytest.mark.parametrize("transport", Transport)
@@ -427,6 +430,30 @@ def test_a_store_that_is_gone_for_a_while_costs_nothing_but_time(tmp_path: Path)
             assert compare(playground.cluster, tmp_path / "log")[0] > 20
 
     run(main())
+
+
+@pytest.mark.parametrize(("close_ms", "priority"), [(puller.CLOSE_MS, cdcpb.SCAN_PRIORITY_HIGH), (-(10**9), cdcpb.SCAN_PRIORITY_LOW)])
+def test_each_subscription_says_how_urgent_its_scan_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, close_ms: int, priority: int
+) -> None:
+    monkeypatch.setattr(puller, "CLOSE_MS", close_ms)
+    asked: list[cdcpb.ChangeDataRequest] = []
+    answer = FeedHub.request
+
+    def note(hub: FeedHub, stream: FeedStream, request: cdcpb.ChangeDataRequest) -> Scan | None:
+        asked.append(request)
+        return answer(hub, stream, request)
+
+    monkeypatch.setattr(FeedHub, "request", note)
+
+    async def main() -> None:
+        async with Playground(1, resolved_interval=0.05) as playground:
+            playground.execute("create table t (id int primary key)")
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.execute("insert into t values (6)").commit_ts)
+
+    run(main())
+    assert {request.scan_priority for request in asked if request.WhichOneof("request") != "deregister"} == {priority}
 
 
 def test_lock_only_commits_end_no_subscription(tmp_path: Path) -> None:

@@ -56,6 +56,16 @@ def test_storage_defaults_are_ticdcs() -> None:
     assert parse_sink_uri(KAFKA).storage is None
 
 
+@pytest.mark.parametrize("large", ["none", "claim-check", "handle-key-only"])
+def test_simple_is_not_written_in_avro(large: str) -> None:
+    config = parse_config(
+        "[sink.kafka-config.codec-config]\nencoding-format = 'avro'\n[sink.kafka-config.large-message-handle]\n"
+        f"large-message-handle-option = '{large}'\nclaim-check-storage-uri = 'file:///x'\n"
+    )
+    with pytest.raises(ConfigError, match="encoding-format = avro is not supported yet: protocol simple is written as JSON"):
+        config.sink_uri("kafka://b:1/t?protocol=simple")
+
+
 FILE = """
 [integrity]
 integrity-check-level = "correctness"

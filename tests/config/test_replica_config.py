@@ -186,3 +186,33 @@ values = st.recursive(
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5), values, max_size=4))
 def test_toml_is_read_as_it_was_written(data: dict[str, Any]) -> None:
     assert tomllib.loads(toml_text(data)) == data
+
+
+RENAMED = [
+    ("advance-timeout-in-sec", "advance_timeout", "advance_timeout_in_sec", 150, 151),
+    ("send-all-bootstrap-at-start", "send-all-bootstrap-at-start", "send_all_bootstrap_at_start", False, True),
+]
+"""Keys with two names in JSON: in the file, the older, the newer, TiCDC's default, another value."""
+
+
+@pytest.mark.parametrize("pair", RENAMED)
+def test_of_two_names_the_one_that_was_changed_counts(pair: tuple[str, str, str, Any, Any]) -> None:
+    """A client reads both, changes the one that it knows, and sends both."""
+    key, older, newer, stored, changed = pair
+    read = {"sink": {key: stored}}
+    for names in ((older, newer), (newer, older)):
+        sent = to_json(read, all_names=True)
+        assert sent == {"sink": {older: stored, newer: stored}}
+        assert from_json(sent, stored=read) == read
+        sent["sink"][names[0]] = changed
+        assert from_json(sent, stored=read) == {"sink": {key: changed}}
+        with pytest.raises(ConfigError, match="given twice"):
+            from_json(sent)
+        sent["sink"][names[1]] = changed
+        assert from_json(sent, stored=read) == {"sink": {key: changed}}
+
+
+def test_two_names_that_were_both_changed_contradict_each_other() -> None:
+    sent = {"sink": {"advance_timeout": 7, "advance_timeout_in_sec": 8}}
+    with pytest.raises(ConfigError, match=r"sink\.advance_timeout_in_sec: it is given twice, as advance_timeout and as"):
+        from_json(sent, stored={"sink": {"advance-timeout-in-sec": 150}})

@@ -61,6 +61,14 @@ def test_a_key_is_known(key: str) -> None:
     assert "unknown key" not in fault
 
 
+def test_cleaning_up_is_left_to_the_store(tmp_path: Path) -> None:
+    file = tmp_path / "feed.toml"
+    file.write_text("[sink.cloud-storage-config]\nfile-expiration-days = 1\nfile-cleanup-cron-spec = '*/10 * * * * *'\n")
+    told = load_config(file).warnings
+    assert len(told) == 2
+    assert all("files are not removed: use the store's own rules" in one for one in told)
+
+
 def test_there_are_all_keys() -> None:
     assert len(KEYS) == 201
 

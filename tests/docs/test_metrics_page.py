@@ -11,7 +11,8 @@ from tidemill.metrics.ticdc import SAME
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 CODE = Path(__file__).parents[2] / "tidemill"
 ROW = re.compile(
-    r"\| `(?P<name>tidemill_\w+)` \| (?P<type>gauge|counter|histogram) \| (?P<labels>[^|]*)\| (?P<unit>[^|]+) \| (?P<meaning>[^|]+) \|"
+    r"\| `(?P<name>(?:tidemill|process)_\w+)` \| (?P<type>gauge|counter|histogram) \| (?P<labels>[^|]*)"
+    r"\| (?P<unit>[^|]+) \| (?P<meaning>[^|]+) \|"
 )
 MAKERS = {
     *("tidemill/canal/server/metrics.py", "tidemill/capture/status.py", "tidemill/changefeed/run_status.py"),

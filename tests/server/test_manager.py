@@ -16,7 +16,7 @@ from tidemill.changefeed.states import State
 from tidemill.errors import SinkUnavailable
 from tidemill.server import errors as e
 from tidemill.server import service as s
-from tidemill.server.changefeeds import hosting
+from tidemill.server.changefeeds import hosting, operations
 from tidemill.server.host.process import Host
 from tidemill.server.settings import FeedSettings
 from tidemill.tso import compose
@@ -160,6 +160,26 @@ def test_the_checkpoint_is_overwritten_only_between_two_runs(tmp_path: Path) -> 
     run(work())
 
 
+def test_a_checkpoint_is_overwritten_past_sync_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host is told to begin there, with the same settings; what its sink then does with the sync points between is the sink's."""
+    points = {"enable-sync-point": True, "sync-point-interval": "30s"}
+    monkeypatch.setattr(operations, "_check_sink_answers", lambda _: None)
+
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            await world.manager.create(s.NewChangefeed("mysql://h:3306/", "f", start_ts=START, replica_config=points))
+            world.moves(START + compose(10_000))
+            await world.manager.pause("f")
+            world.says("ended", how="stopped")
+            there = START + compose(50_000)
+            assert (await world.manager.resume("f", overwrite_checkpoint_ts=there)).checkpoint_ts == there
+            assert world.processes.last("start")["run"] == 2
+            assert json.loads((tmp_path / "log/server/changefeeds/f/checkpoint.json").read_text())["checkpoint_ts"] == there
+            assert json.loads((tmp_path / "data/changefeeds/f/settings.json").read_text())["config"] == points
+
+    run(work())
+
+
 def test_rows_are_left_out_from_the_next_run_on(tmp_path: Path) -> None:
     one, two = (f"shop.t:748000000000000001@{ts}" for ts in (470000000000000001, 470000000000000002))
 
@@ -277,5 +297,19 @@ def test_synced_by_the_changefeeds_own_intervals(tmp_path: Path) -> None:
             assert not (await world.manager.synced("g")).synced, "TiCDC's 300 s"
             with pytest.raises(e.InvalidReplicaConfig, match="synced-check-interval"):
                 await world.create("h", replica_config={"synced-status": {"synced-check-interval": 0}})
+
+    run(work())
+
+
+def test_synced_is_the_same_with_a_redo_log(tmp_path: Path) -> None:
+    """`consistent.level = "eventual"`: the log is the redo log, so nothing more has to be synced."""
+
+    async def work() -> None:
+        async with World(tmp_path) as world:
+            redo = {"consistent": {"level": "eventual", "storage": f"file://{tmp_path}/redo"}}
+            await world.create("f", replica_config={**redo, "synced-status": {"synced-check-interval": 5, "checkpoint-interval": 40}})
+            for behind_s, rows_s_ago, synced in ((30, 10, True), (30, 3, False), (50, 10, False)):
+                world.moves(NOW - compose(behind_s * 1000), rows_at=NOW / (1 << 18) / 1000 - rows_s_ago)
+                assert (await world.manager.synced("f")).synced is synced
 
     run(work())

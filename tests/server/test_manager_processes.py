@@ -56,7 +56,7 @@ def test_a_server_beside_another_one_is_drained_and_resigns(tmp_path: Path) -> N
         async with World(tmp_path) as world:
             manager = world.manager
             await world.create()
-            with pytest.raises(e.UpdateRefused, match="no other server"):
+            with pytest.raises(e.NowhereToDrain, match="no other server"):
                 await manager.drain(manager.id)
             elector: Any = FakeElector([Member(manager.id, "127.0.0.1:8300", "1", 1), Member("other", "127.0.0.1:8301", "2", 1)])
             manager.elects(elector)

@@ -17,7 +17,7 @@ from tidemill.changefeed.run_status import RunStatus
 from tidemill.cli.downstream.consume_metrics import samples as consume_samples
 from tidemill.delivery.measure.timings import Timings
 from tidemill.metrics.histogram import Histograms
-from tidemill.metrics.samples import Sample
+from tidemill.metrics.samples import Sample, start_time
 from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.process.supervisor import ChildProcess
 from tidemill.server.shared.election import Lease, Phase, State
@@ -85,7 +85,7 @@ def every_sample(folder: Path) -> list[Sample]:
         *consume_samples(CONSUMED),
         *view_samples([Figures("v", 1)], 1.0),
     ]
-    return [*RunStatus(FeedFolder(folder, "f"), [child]).samples(), *whole]
+    return [*RunStatus(FeedFolder(folder, "f"), [child]).samples(), *whole, start_time(1.0)]
 
 
 def page_of_a_run(folder: Path) -> Iterator[Sample]:

@@ -137,16 +137,22 @@ def _own(section: type[Section], prefix: str) -> Iterator[str]:
 _ROOT = _table()
 
 
-def from_json(found: Mapping[str, Any], where: str = "replica_config", unknown: list[str] | None = None) -> dict[str, Any]:
+def from_json(
+    found: Mapping[str, Any],
+    where: str = "replica_config",
+    unknown: list[str] | None = None,
+    stored: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return the tables and keys of a TOML file for a JSON object. A null is a key that is not there. A name may be written as in JSON, or
-    as in the file.
+    as in the file. Both names of a renamed key may stand in it with the same value. `stored`: the settings that the client has read, under
+    both names. It may have changed one of the two: that one counts.
 
     A key that nobody knows is left out if its value asks for nothing (`asks_for_nothing`), for a newer client sends its defaults too,
     unless it is a known name with a letter wrong; `unknown` gets its path. Raises ConfigError that begins with `where`, ManyFaults if
     there are several."""
     faults = Faults()
     reader = _Reader(where, faults)
-    result = reader.table(found, _ROOT, "")
+    result = reader.table(found, _ROOT, "", stored or {})
     faults.check()
     if unknown is not None:
         unknown += reader.unknown
@@ -232,8 +238,8 @@ class _Reader:
         self._where, self._faults = where, faults
         self.unknown: list[str] = []
 
-    def table(self, found: Mapping[str, Any], key: _Key, path: str) -> dict[str, Any]:
-        """Return a table of the file."""
+    def table(self, found: Mapping[str, Any], key: _Key, path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a table of the file. `stored`: the same table, as the client has read it."""
         names = {name: known for known in key.below.values() for name in (known.newer, known.json_name, known.name) if name}
         result: dict[str, Any] = {}
         read: dict[str, str] = {}
@@ -242,9 +248,13 @@ class _Reader:
             if name not in names:
                 self._not_known(at, name, value, key)
             elif value is not None:
-                known, text = names[name], self._value(value, names[name], at)
+                known = names[name]
+                before = stored.get(known.name)
+                text = self._value(value, known, at, before)
                 if known.name not in read:
                     result[known.name], read[known.name] = text, name
+                elif {name, read[known.name]} == {known.json_name, known.newer} and before in (text, result[known.name]):
+                    result[known.name] = text if result[known.name] == before else result[known.name]
                 elif result[known.name] != text or {name, read[known.name]} != {known.json_name, known.newer}:
                     self._fault(at, f"it is given twice, as {read[known.name]} and as {name}")
         return result
@@ -256,15 +266,15 @@ class _Reader:
         else:
             self._fault(at, f"unknown key{did_you_mean(name, shown)}")
 
-    def _value(self, value: Any, key: _Key, at: str) -> Any:
+    def _value(self, value: Any, key: _Key, at: str, stored: Any) -> Any:
         if key.kind == "duration":
             return self._duration(value, at)
         if not key.below:
             return value
         if isinstance(value, Mapping):
-            return self.table(value, key, at)
+            return self.table(value, key, at, stored if isinstance(stored, Mapping) else {})
         if isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
-            return [self.table(item, key, f"{at}[{i}]") for i, item in enumerate(value)]
+            return [self.table(item, key, f"{at}[{i}]", {}) for i, item in enumerate(value)]
         self._fault(at, f"expected an object, got {_said(value)}")
         return {}
 

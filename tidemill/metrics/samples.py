@@ -53,6 +53,11 @@ def build_info() -> Sample:
     return gauge("tidemill_build_info", "1, with the version of Tidemill", 1, version=_version())
 
 
+def start_time(at: float) -> Sample:
+    """Return when the process began, under the name that Prometheus' own clients give it: TiUP shows by it how long a server has run."""
+    return gauge("process_start_time_seconds", "Unix time at which the process began", at)
+
+
 @cache
 def _version() -> str:
     try:

@@ -41,6 +41,12 @@ class UpdateRefused(TidemillError):
     code = "CDC:ErrChangefeedUpdateRefused"
 
 
+class NowhereToDrain(TidemillError):
+    """There is no other server that could take a server's changefeeds over. TiUP goes on at once when it reads this code."""
+
+    code = "CDC:ErrSchedulerRequestFailed"
+
+
 class StartTsBeforeLog(TidemillError):
     """History from that ts on is not in the log, and the cluster may have collected it."""
 

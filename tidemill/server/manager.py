@@ -16,7 +16,7 @@ from typing import Any
 from tidemill import logs
 from tidemill.changelog.reader import existing_log, log_exists
 from tidemill.errors import ClusterMismatch, ConfigError, redact
-from tidemill.metrics.samples import Sample, build_info
+from tidemill.metrics.samples import Sample, build_info, start_time
 from tidemill.metrics.ticdc import with_ticdc_names
 from tidemill.server import errors as e
 from tidemill.server import service as s
@@ -232,7 +232,7 @@ class Manager:
     async def drain(self, capture_id: str) -> int:
         await self._check_capture(capture_id)
         if not self._others or self._elector is None:
-            raise e.UpdateRefused("there is no other server that could take the changefeeds over")
+            raise e.NowhereToDrain("there is no other server that could take the changefeeds over")
         if capture_id != self._server.id:
             return 0  # all work is where the leader is
         left = sum([len(status.table_ids) for feed in self.feeds.present.values() for status in await self._questions.task_status(feed)])
@@ -271,6 +271,7 @@ class Manager:
         yield from process_samples(self.processes())
         yield from with_ticdc_names(self.capture_status().samples())
         yield from with_ticdc_names([build_info()])
+        yield start_time(self._server.started_at)
         if self._elector is not None:
             yield from self._elector.samples()
 
@@ -286,7 +287,7 @@ class Manager:
         running = [name for name, feed in self.feeds.present.items() if feed.life.wanted]
         if running:
             raise e.UpdateRefused(f"changefeeds run: {', '.join(sorted(running))}", hint="Pause them first.")
-        raise e.UpdateRefused(
-            "the capture holds the cluster's history for its log, whatever changefeeds there are",
-            hint="Stop the server: the cluster is free after --gc-ttl.",
-        )
+        reader = await asyncio.to_thread(existing_log, self._options.log)
+        if reader is not None:
+            await self._upstream.let_go(reader.identity.extra)
+            log.warning("PD no longer keeps history for the log, as was asked for; the capture has it kept again from where the log ends")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidemill import tso
 from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.region_calls import raw_range
 from tidemill.capture.tikv.client.tls import Security
+from tidemill.capture.tikv.gc import let_go
 from tidemill.capture.tikv.locks import LockResolver
 from tidemill.changelog.files.bounds import within
 from tidemill.changelog.history import follow, load_history
@@ -61,6 +62,13 @@ class Upstream:
     async def schemas(self, ts: int) -> SchemaHistory:
         """The schemas of all tables as of a ts, read from TiKV."""
         return SchemaHistory.bootstrap(ts, (await read_meta(await self.connect(), ts)).items())
+
+    async def let_go(self, log: Mapping[str, object]) -> None:
+        """Remove from PD what keeps history for a log, as `capture.tikv.gc` says. Raises PdUnavailable."""
+        try:
+            await let_go(await self.connect(), log)
+        except UpstreamError as error:
+            raise PdUnavailable(f"PD does not let go of the log's history: {error.message}", hint=error.hint) from error
 
     async def resolve_lock(self, region_id: int, ts: int | None = None) -> int:
         """Resolve the locks of a region at or below a ts whose transactions are over. Return how many. Raises InvalidParameter."""

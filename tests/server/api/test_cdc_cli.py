@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.changelog.conftest import META
 from tests.support.server.apis import BASE
-from tests.support.server.cdc_cli import Architecture, CdcCli, Refused, leaves
+from tests.support.server.cdc_cli import Architecture, CdcCli, Refused, Request, check_answer, leaves, recorded
 from tests.support.server.fake_world import NOW, START, World
+from tidemill.changelog.log_format import LogIdentity
+from tidemill.changelog.storage.open import LocalStorage
+from tidemill.changelog.writer import LogWriter
 from tidemill.errors import ConfigError
 from tidemill.server.api import create_app
+from tidemill.server.api.tokens import Tokens
 from tidemill.server.options import TICDC_VERSION, checked_ticdc_version
 
 both = pytest.mark.parametrize("architecture", list(Architecture))
 Work = Callable[[World, CdcCli], Awaitable[None]]
 BLACKHOLE = "blackhole://"
+MOVES = ("move-table", "move-split-table", "split-table-by-region-count", "merge-table")
+NOT_ASKED = frozenset({"tso query", "unsafe reset", "unsafe verify-gc-safepoint", "configure-credentials"})
+"""Commands that ask PD and its etcd, or nobody."""
 SINKS = {
     "mysql": "blackhole://x/",
     "kafka": "blackhole://x/?protocol=canal-json",
 }
 
 
-def run(folder: Path, architecture: Architecture, work: Work, **options: Any) -> None:
+def run(folder: Path, architecture: Architecture, work: Work, tokens: Tokens | None = None, **options: Any) -> None:
     async def with_world() -> None:
         async with World(folder, **options) as world:
-            transport = httpx.ASGITransport(create_app(world.manager), raise_app_exceptions=False)
+            transport = httpx.ASGITransport(create_app(world.manager, tokens=tokens), raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
                 await work(world, CdcCli(client.request, architecture))
 
@@ -83,6 +91,29 @@ def test_the_servers_and_their_version(tmp_path: Path, architecture: Architectur
     run(tmp_path, architecture, work)
 
 
+@both
+@pytest.mark.parametrize("version", ["v9.1.0", "6.2.0"])
+def test_the_flag_reaches_what_clients_read(tmp_path: Path, architecture: Architecture, version: str) -> None:
+    async def work(world: World, cli: CdcCli) -> None:
+        await cli.capture_list()
+        assert [(await cli.send("GET", path)).json()["version"] for path in ("/status", "/api/v1/status", "/api/v2/status")] == [
+            version
+        ] * 3
+        (capture,) = (await cli.send("GET", "/api/v2/captures")).json()["items"]
+        assert capture["version"] == version
+
+    run(tmp_path, architecture, work, ticdc_version=version)
+
+
+@both
+def test_a_server_that_is_too_old_for_the_client(tmp_path: Path, architecture: Architecture) -> None:
+    async def work(world: World, cli: CdcCli) -> None:
+        with pytest.raises(Refused, match="the cluster version is too old"):
+            await cli.capture_list()
+
+    run(tmp_path, architecture, work, ticdc_version="v6.1.9")
+
+
 @pytest.mark.parametrize("text", ["6.1.9", "v5.4.0", "0.1.0", "newest", "v8.5", "v8.5.7; rm", ""])
 def test_a_version_that_clients_do_not_take_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--ticdc-version"):
@@ -98,9 +129,9 @@ def test_a_version_by_the_flag(text: str) -> None:
 def test_what_moves_tables_is_refused_with_a_reason(tmp_path: Path, architecture: Architecture) -> None:
     async def work(world: World, cli: CdcCli) -> None:
         await cli.create("one", BLACKHOLE)
-        for what in ("move_table", "move_split_table", "split_table_by_region_count", "merge_table"):
-            said = await cli.move("one", what, tableID="100", targetNodeID="x", mode="0", wait="true")
-            assert said.startswith("[CDC:ErrTableNotSupportMove]"), what
+        for command in MOVES:
+            said = await cli.move("one", command)
+            assert said.startswith("[CDC:ErrTableNotSupportMove]"), command
         (processor,) = await cli.processor_list()
         assert await cli.processor_query("one", processor["capture_id"]) == []
 
@@ -111,12 +142,10 @@ def test_what_moves_tables_is_refused_with_a_reason(tmp_path: Path, architecture
 def test_what_is_unsafe(tmp_path: Path, architecture: Architecture) -> None:
     async def work(world: World, cli: CdcCli) -> None:
         await cli.create("one", BLACKHOLE)
-        entries = await cli.unsafe("GET", "metadata")
-        assert all(set(one) == {"key", "value"} for one in entries)
-        lock = {"region_id": 10, "ts": NOW, "ca_path": "", "cert_path": "", "key_path": ""}
-        assert await cli.unsafe("POST", "resolve_lock", lock) == {}
+        assert all(set(one) == {"key", "value"} for one in await cli.show_metadata())
+        await cli.resolve_lock(10)
         with pytest.raises(Refused, match=r"\[CDC:ErrChangefeedUpdateRefused\]changefeeds run: one"):
-            await cli.unsafe("DELETE", "service_gc_safepoint", {"id": 0, "ca_path": "", "cert_path": "", "key_path": ""})
+            await cli.delete_service_gc_safepoint()
 
     run(tmp_path, architecture, work)
 
@@ -140,6 +169,33 @@ def test_an_update_lists_only_what_changes(tmp_path: Path, architecture: Archite
         assert (shown["memory_quota"], shown["sink.csv.quote"]) == (7, "'")
         assert (shown["progress"], shown["sink.create_tables"]) == ("table", True), "the client does not know Tidemill's own keys"
         assert await cli.update("one", filter={"rules": ["a.*", "!a.b"]}) == ([], None)
+
+    run(tmp_path, architecture, work)
+
+
+@both
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("advance_timeout", 151, "advance_timeout_in_sec"),
+        ("advance_timeout_in_sec", 152, "advance_timeout"),
+        ("send-all-bootstrap-at-start", True, "send_all_bootstrap_at_start"),
+        ("send_all_bootstrap_at_start", True, "send-all-bootstrap-at-start"),
+    ],
+)
+def test_a_script_changes_one_of_two_names(tmp_path: Path, architecture: Architecture, key: str, value: Any, shown: str) -> None:
+    """It sends what it has read, with one value changed."""
+
+    async def work(world: World, cli: CdcCli) -> None:
+        await cli.create("one", BLACKHOLE + "x/?protocol=simple")
+        await cli.pause("one")
+        stopped(world)
+        config = (await cli.send("GET", "/api/v2/changefeeds/one")).json()["config"]
+        config["sink"][key] = value
+        answer = await cli.send("PUT", "/api/v2/changefeeds/one", json={"replica_config": config})
+        assert answer.status_code == 200, answer.text
+        found = answer.json()["config"]["sink"]
+        assert (found[key], found[shown]) == (value, value)
 
     run(tmp_path, architecture, work)
 
@@ -189,5 +245,145 @@ def test_a_start_before_garbage_collection_names_the_safe_point(tmp_path: Path, 
         safe_point = await world.upstream.pd.gc_safe_point()
         with pytest.raises(Refused, match=rf"\[CDC:ErrStartTsBeforeGC\].*GC safe point {safe_point} "):
             await cli.create("one", BLACKHOLE, start_ts=1)
+
+    run(tmp_path, architecture, work)
+
+
+async def _each_command(world: World, cli: CdcCli) -> AsyncIterator[str]:
+    """The commands of a client, one after the other; yields the name of each when it is done."""
+    await cli.create("one", BLACKHOLE)
+    yield "changefeed create"
+    await cli.capture_list()
+    yield "capture list"
+    await cli.changefeed_list()
+    yield "changefeed list"
+    await cli.query("one")
+    yield "changefeed query"
+    await cli.query_simple("one")
+    yield "changefeed query --simple"
+    await cli.statistics("one")
+    yield "changefeed statistics"
+    if cli.architecture is Architecture.NEW:
+        for command in MOVES:
+            await cli.move("one", command)
+            yield f"changefeed {command}"
+    else:
+        (processor,) = await cli.processor_list()
+        yield "processor list"
+        await cli.processor_query("one", processor["capture_id"])
+        yield "processor query"
+    await cli.resolve_lock(10)
+    yield "unsafe resolve-lock"
+    await cli.resolve_lock(10, NOW)
+    yield "unsafe resolve-lock --ts"
+    await cli.show_metadata()
+    yield "unsafe show-metadata"
+    await cli.pause("one")
+    stopped(world)
+    yield "changefeed pause"
+    await cli.update("one", target_ts=NOW + 99)
+    yield "changefeed update"
+    await cli.resume("one")
+    yield "changefeed resume"
+    await cli.pause("one")
+    stopped(world)
+    cli.exchanged.clear()
+    await cli.resume("one", overwrite="now")
+    yield "changefeed resume --overwrite-checkpoint-ts"
+    await cli.remove("one")
+    yield "changefeed remove"
+    await cli.delete_service_gc_safepoint()
+    yield "unsafe delete-service-gc-safepoint"
+
+
+@both
+def test_each_command_sends_what_is_recorded_and_can_read_the_answers(tmp_path: Path, architecture: Architecture) -> None:
+    async def work(world: World, cli: CdcCli) -> None:
+        commands = recorded(architecture)
+        names = {"one": ":changefeed_id", world.manager.id: ":capture_id"}
+        done = set()
+        async for command in _each_command(world, cli):
+            assert [Request.of(answer.request, names) for answer in cli.exchanged] == [request for request, _ in commands[command]], command
+            for answer, (_, structure) in zip(cli.exchanged, commands[command], strict=True):
+                if structure and answer.is_success:
+                    check_answer(answer.json(), structure, architecture)
+                assert HEADERS.items() <= dict(answer.request.headers).items()
+                assert (answer.request.headers.get("content-type") == "application/json") == bool(answer.request.content)
+            done.add(command)
+            cli.exchanged.clear()
+        assert done == commands.keys() - NOT_ASKED
+        assert all(commands[command] == [] for command in commands.keys() & NOT_ASKED)
+
+    run(tmp_path, architecture, work)
+
+
+HEADERS = {"accept": "application/json", "x-client-version": "v9.0.0-beta.2", "authorization": "Basic Og=="}
+"""`NewRequest` and `newHTTPRequest` of TiCDC's pkg/api/internal/rest/request.go: without a user the Basic header has an empty one."""
+
+
+@both
+def test_no_keyspace_is_the_default_one_and_another_is_refused(tmp_path: Path, architecture: Architecture) -> None:
+    async def work(world: World, cli: CdcCli) -> None:
+        word = "keyspace" if architecture is Architecture.NEW else "namespace"
+        await cli.create("one", BLACKHOLE)
+        for method, path in (("POST", "changefeeds/one/pause"), ("GET", "changefeeds/one"), ("GET", "changefeeds")):
+            for sent in ({}, {word: ""}, {word: "default"}):
+                assert (await cli.send(method, f"/api/v2/{path}", params=sent)).is_success
+            answer = await cli.send(method, f"/api/v2/{path}", params={word: "other"})
+            assert answer.json()["error_msg"] == "[CDC:ErrInvalidKeyspace]there is no keyspace other. There is one: default."
+
+    run(tmp_path, architecture, work)
+
+
+@both
+def test_a_client_with_a_user_of_the_tokens(tmp_path: Path, architecture: Architecture) -> None:
+    """`--user NAME --password TOKEN`, or what `configure-credentials` has stored."""
+    file = tmp_path / "tokens"
+    file.write_text("ops 0123456789abcdef-ops operate\nroot 0123456789abcdef-root\n")
+    file.chmod(0o600)
+
+    async def work(world: World, cli: CdcCli) -> None:
+        with pytest.raises(Refused, match="ErrUnauthorized"):
+            await cli.create("one", BLACKHOLE)
+        assert await cli.changefeed_list() == [], "lists are for everybody"
+        cli.user, cli.password = "root", "0123456789abcdef-root"
+        await cli.create("one", BLACKHOLE)
+        cli.user, cli.password = "ops", "0123456789abcdef-ops"
+        await cli.pause("one")
+        stopped(world)
+        with pytest.raises(Refused, match="has the role operate, and this needs admin"):
+            await cli.remove("one")
+        cli.password = "0123456789abcdef-root-"
+        with pytest.raises(Refused, match="ErrUnauthorized"):
+            await cli.resume("one")
+
+    run(tmp_path, architecture, work, Tokens(file))
+
+
+@both
+def test_with_a_user_the_client_repeats_the_keyspace(tmp_path: Path, architecture: Architecture) -> None:
+    """`Request.params` of the client is one map for all its requests once there are credentials: names of one stay for the next."""
+
+    async def work(world: World, cli: CdcCli) -> None:
+        cli.user, cli.password = "root", "x"
+        await cli.create("one", BLACKHOLE)
+        await cli.statistics("one")
+        last = cli.exchanged[-1].request
+        assert last.headers["authorization"] == "Basic cm9vdDp4"
+        assert last.url.params.multi_items() == [("keyspace" if architecture is Architecture.NEW else "namespace", "default")]
+
+    run(tmp_path, architecture, work)
+
+
+@both
+def test_gc_is_let_go_when_no_changefeed_runs(tmp_path: Path, architecture: Architecture) -> None:
+    async def work(world: World, cli: CdcCli) -> None:
+        world.upstream.pd.barriers = {"tidemill-7-abc", "tidemill-7-other", "ticdc-default-1"}
+        await cli.delete_service_gc_safepoint()
+        assert world.upstream.pd.barriers == {"tidemill-7-abc", "tidemill-7-other", "ticdc-default-1"}, "there is no log yet"
+        identity = LogIdentity("7", START, 1, extra={"capture_id": "abc"})
+        LogWriter.create(LocalStorage(str(tmp_path / "log"), sync=False), identity, snapshot=META)
+        await cli.delete_service_gc_safepoint()
+        assert world.upstream.pd.barriers == {"tidemill-7-other", "ticdc-default-1"}
 
     run(tmp_path, architecture, work)

@@ -66,7 +66,7 @@ REFUSED = {
     "split_table_by_region_count": "CDC:ErrTableNotSupportMove",
     "merge_table": "CDC:ErrTableNotSupportMove",
     "failpoints": "CDC:ErrAPIInvalidParam",
-    "drain": "CDC:ErrChangefeedUpdateRefused",
+    "drain": "CDC:ErrSchedulerRequestFailed",
 }
 """What means nothing here, or nothing with one server, is refused with a reason."""
 

@@ -4,14 +4,19 @@ All share one log and one delivery; each has a database of its own. `test_ticdc_
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 import pytest
 
+from tests.support.changelog.logs import Change
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.database_runs import delivered, hurried, wrong
 from tests.support.delivery.scenarios import SCENARIOS, statements
 from tests.support.servers.mariadb import MariaDb
+from tidemill.playground.sql.parse.ast import TableName
+from tidemill.tidb.rows import RowReader, decode_row
+from tidemill.tidb.rows.write import encode_row_v1
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +36,33 @@ def db(mariadb: MariaDb, sql: SqlLog, tmp_path_factory: pytest.TempPathFactory) 
     with pytest.MonkeyPatch.context() as patch:
         hurried(patch)
         mariadb.run("CREATE DATABASE app")
-        delivered(sql.write(tmp_path_factory.mktemp("log") / "log"), f"{mariadb.uri}?max-txn-row=8")
+        log = sql.write(tmp_path_factory.mktemp("log") / "log", alter=Formats(sql))
+        delivered(log, f"{mariadb.uri}?max-txn-row=8")
     return mariadb
+
+
+class Formats:
+    """Every second change of row_format.t has its row in format 1, and those between have their old row so: as if somebody set
+    tidb_row_format_version again and again."""
+
+    def __init__(self, sql: SqlLog) -> None:
+        self._table = sql.playground.database.catalog.table(TableName("row_format", "t"), "test").model
+        self.changed = 0
+
+    def __call__(self, change: Change) -> Change:
+        if change.table_id != self._table.id:
+            return change
+        self.changed += 1
+        if self.changed % 2:
+            return change._replace(value=self._older(change.key, change.value))
+        return change._replace(old_value=self._older(change.key, change.old_value))
+
+    def _older(self, key: bytes, stored: bytes | None) -> bytes | None:
+        if stored is None:
+            return None
+        row = encode_row_v1(RowReader(self._table, UTC).read(key, stored), self._table)
+        assert (decode_row(stored).format, decode_row(row).format) == (2, 1)
+        return row
 
 
 @pytest.mark.timeout(120)

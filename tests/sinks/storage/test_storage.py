@@ -14,6 +14,7 @@ from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 import pytest
+from moto.sts.models import sts_backends
 
 from tests.sinks.storage.conftest import Place, local_files
 from tests.support.delivery.messages import context, messages_of
@@ -21,6 +22,7 @@ from tests.support.delivery.storage_feed import Feed, Line, content, some_lines
 from tests.support.golden.ticdc_files import ticdc_files
 from tests.support.schema.recorded_schemas import recorded_history
 from tests.support.schema.tables import ddl_event, table_version
+from tests.support.servers.s3 import make_bucket, objects
 from tests.support.simulate.stores import GatedStore
 from tidemill.config.uri import SinkUri, parse_sink_uri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable
@@ -386,6 +388,25 @@ def test_an_index_that_names_no_file_is_told(place: Place) -> None:
     with pytest.raises(SinkError, match=r"meta/CDC.index does not name a data file: .what") as caught:
         Feed(uri).batch(context(2, from_ts=200, to_ts=300), some_lines(200, 1, version))
     assert not caught.value.retryable
+
+
+def test_a_role_is_taken_to_write(s3_server: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """By the keys of the environment, which alone may take it; its owner asks for the external id."""
+    make_bucket(s3_server, "of-a-role")
+    given = {"AWS_ACCESS_KEY_ID": "who", "AWS_SECRET_ACCESS_KEY": "asks", "AWS_ENDPOINT_URL_STS": s3_server}
+    for name, value in {**given, "AWS_EC2_METADATA_DISABLED": "true", "OF_THE_ROLE": "zq9"}.items():
+        monkeypatch.setenv(name, value)
+    taken = sts_backends["123456789012"]["aws"].assumed_roles
+    before = len(taken)
+    role = "arn:aws:iam::123456789012:role/writer"
+    place = Place(
+        f"s3://of-a-role/a?endpoint={s3_server}&region=us-east-1&role-arn={role}&external-id-env=OF_THE_ROLE",
+        lambda: objects(s3_server, "of-a-role/a"),
+    )
+    Feed(place.uri()).batch(context(), some_lines(100, 1, table_version("d", "t")))
+    assert any(name.startswith("d/t/") for name in place.files())
+    assert {(one.role_arn, one.external_id) for one in taken[before:]} == {(role, "zq9")}
+    assert "through a role, without conditional requests" in caplog.text
 
 
 def test_what_s3_refuses(s3_server: str) -> None:

@@ -25,6 +25,11 @@ def test_names_in_any_case() -> None:
     assert found.ts(NOW) == NOW - compose(3_600_000)
 
 
+def test_scans_at_once() -> None:
+    assert parse_table_options(GIVEN).scans == 0, "as many as Spark runs tasks"
+    assert [parse_table_options({**GIVEN, name: "8"}).scans for name in ("tikvScans", "tikv-scans", "TIKVSCANS")] == [8, 8, 8]
+
+
 def test_the_ts() -> None:
     assert parse_table_options(GIVEN).ts(NOW) == NOW
     assert parse_table_options({**GIVEN, "asOfTs": str(NOW - 7)}).ts(NOW) == NOW - 7
@@ -41,6 +46,8 @@ def test_the_ts() -> None:
         ({"table": "orders"}, "'orders' is not a table"),
         ({"table": ""}, "option table is missing"),
         ({"regionsPerTask": "no"}, "option regionsPerTask: 'no' is not a number above 0"),
+        ({"tikvScans": "0"}, "option tikvScans: '0' is not a number above 0"),
+        ({"tikvScans": "many"}, "option tikvScans: 'many' is not a number above 0"),
         ({"ca": "/none.pem"}, "/none.pem"),
     ],
 )

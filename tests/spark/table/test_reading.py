@@ -101,6 +101,9 @@ def test_many_regions_a_task_each_or_several(made: Made) -> None:
     assert "15 key ranges in 15 regions, 15 tasks" in str(plan)
     assert [len(t.regions) for t in table_plan(pd=made.pd, table="app.many", regionsPerTask="4").tasks] == [4, 4, 4, 3]
     assert [row["id"] for row in read_table(made.pd, "app.many", regionsPerTask="4")] == list(range(N))
+    assert [len(t.regions) for t in table_plan(pd=made.pd, table="app.many", tikvScans="4").tasks] == [4, 4, 4, 3]
+    assert [len(t.regions) for t in table_plan(pd=made.pd, table="app.many", tikvScans="4", regionsPerTask="6").tasks] == [6, 6, 3]
+    assert [row["id"] for row in read_table(made.pd, "app.many", tikvScans="1")] == list(range(N))
     few = table_plan(In(("id",), (5, 6, 7, 150)), pd=made.pd, table="app.many")
     assert [len(task.ranges) for task in few.tasks] == [3, 1]
     found = read_table(made.pd, "app.many", GreaterThan(("id",), 97), LessThan(("id",), 103))

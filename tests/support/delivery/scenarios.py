@@ -16,6 +16,22 @@ create table l (id int primary key, a varchar(20) character set latin1, b varcha
 insert into l values (1, 'été ÿ', 'abc', '你好'), (2, 'Müller', '', 'ü');
 update l set a = 'naïve' where id = 2
 """,
+    "row_format": """
+create table t (id int primary key, a bigint unsigned, b varchar(20), c decimal(20,5), d datetime(3), f json, g float, h binary(4),
+ j time, k timestamp null, l varchar(20) character set gbk);
+insert into t values (1, 18446744073709551615, 'a', -1.5, '2024-02-29 12:00:00.123', '{"a":[1]}', 1.5, 'ab', '-01:02:03',
+ '2024-03-31 01:30:00', '你好');
+insert into t values (2, null, null, null, null, null, null, null, null, null, null);
+insert into t values (3, 0, '', 0, '2000-01-01', '[]', -0.5, '', '00:00:00', null, '');
+update t set a = 7, b = 'b' where id = 1;
+update t set c = 99999.99999, f = '"x"' where id = 2;
+update t set b = null, a = 1 where id = 1;
+update t set l = '再见' where id = 3;
+delete from t where id = 2;
+insert into t values (4, 1, 'z', 1, '9999-12-31 23:59:59.999', 'null', 0, '', '838:59:59', null, 'q');
+update t set id = 5, j = '00:00:01' where id = 4;
+delete from t where id = 3
+""",
     "new_ci_collation": """
 create table g (id int primary key, u varchar(20), v int, unique key (u)) collate utf8mb4_general_ci;
 insert into g values (1, 'a', 1), (2, 'b', 2), (3, 's', 3), (4, null, 4), (5, null, 5);

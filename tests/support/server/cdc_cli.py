@@ -10,12 +10,13 @@ import csv
 import enum
 import json
 import re
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -24,7 +25,8 @@ Json = dict[str, Any]
 Send = Callable[..., Awaitable[httpx.Response]]
 OLDEST = (6, 2, 0)
 STATES = frozenset({"normal", "pending", "failed", "stopped", "removed", "finished", "warning", "uninitialized", ""})
-SINK_AND_FILTER = ("sink", "filter")
+CLUSTER = {"ca_path": "", "cert_path": "", "key_path": ""}
+"""The upstream of a request when no flag names another."""
 FILLED = ("consistent", "mounter", "scheduler", "integrity", "synced_status")
 """Tables of which the client fills each key that an answer lacks with its own default (`toInternalReplicaConfigWithOriginConfig`)."""
 
@@ -111,13 +113,92 @@ def _over(below: Json, above: Json) -> Json:
     return merged
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request as it stands in `cdc_cli_requests.tsv`."""
+
+    method: str
+    path: str
+    query: str
+    body: str
+
+    @classmethod
+    def of(cls, sent: httpx.Request, names: Mapping[str, str]) -> Self:
+        """What was sent. `names`: what stands for a segment of the path."""
+        segments = [names.get(one, one) for one in sent.url.path.removeprefix("/api/v2/").split("/")]
+        query = "&".join(f"{name}={value}" for name, value in sorted(sent.url.params.multi_items()))
+        return cls(sent.method, "/".join(segments), query, " ".join(sorted(json.loads(sent.content))) if sent.content else "")
+
+
+def recorded(architecture: Architecture) -> dict[str, list[tuple[Request, str]]]:
+    """The requests of each command, in order, each with the structure that the client decodes the answer into."""
+    found: dict[str, list[tuple[Request, str]]] = {}
+    for row in _rows("cdc_cli_requests.tsv", architecture):
+        requests = found.setdefault(row["command"], [])
+        if row["method"]:
+            requests.append((Request(row["method"], row["path"], row["query"], row["body"]), row["answer"]))
+    return found
+
+
+def check_answer(found: Any, structure: str, architecture: Architecture) -> None:
+    """Whether Go's decoder can read an answer into a structure, and the fields that the client shows or decides by are there."""
+    kind, _, item = structure.partition(" ")
+    if kind == "ListResponse":
+        assert found["total"] == len(found["items"])
+        kind, item, found = item, "list", found["items"]
+    if item == "list":
+        for one in found:
+            check_answer(one, kind, architecture)
+        return
+    fields = {row["field"]: row for row in _rows("cdc_cli_answers.tsv", architecture) if row["structure"] == kind}
+    missing = {name for name, row in fields.items() if row["used"] == "yes" and name not in found}
+    assert missing == set(), f"{kind} lacks {missing}"
+    for name in fields.keys() & found.keys():
+        _check_type(found[name], fields[name]["type"], architecture, f"{kind}.{name}")
+
+
+def _check_type(found: Any, word: str, architecture: Architecture, where: str) -> None:
+    if word in READ:
+        assert found is not None, where
+        assert READ[word](found), f"{where}: {found!r} is not a {word}"
+    elif found is not None and word in ("TableName", "CaptureTaskStatus"):
+        for one in found:
+            check_answer(one, word, architecture)
+    elif found is not None and word == "RunningError":
+        check_answer(found, word, architecture)
+
+
+def _rows(name: str, architecture: Architecture) -> list[dict[str, str]]:
+    with (GOLDEN / name).open(encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file, delimiter="\t") if row["arch"] == architecture.value]
+
+
+READ: Mapping[str, Callable[[Any], bool]] = {
+    "string": lambda found: isinstance(found, str),
+    "bool": lambda found: isinstance(found, bool),
+    "int": lambda found: type(found) is int and -(2**63) <= found < 2**63,
+    "uint": lambda found: type(found) is int and 0 <= found < 2**64,
+    "ints": lambda found: all(type(one) is int for one in found),
+    "state": lambda found: found in STATES,
+    "time": lambda found: datetime.fromisoformat(found).tzinfo is not None,
+    "jsontime": lambda found: re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", found) is not None,
+    "ReplicaConfig": lambda found: isinstance(found, dict),
+}
+"""Types of Go of a field and what they read."""
+
+
 @dataclass
 class CdcCli:
-    """One client. `send(method, path, params=, json=, headers=)`; `requests`: what it sent."""
+    """One client. `send(method, path, params=, json=, headers=)`; `exchanged`: what it sent, with the answers. `user`, `password`: of the
+    command line or of what `configure-credentials` has stored."""
 
     send: Send
     architecture: Architecture = Architecture.NEW
-    requests: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
+    user: str = ""
+    password: str = ""
+    exchanged: list[httpx.Response] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    """With a user: the parameters of earlier requests, which the client's only map of parameters keeps."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -132,9 +213,13 @@ class CdcCli:
         return {"keyspace" if self.architecture is Architecture.NEW else "namespace": keyspace}
 
     async def _call(self, method: str, path: str, params: Mapping[str, str] | None = None, body: Any = None) -> Any:
-        headers = {"Accept": "application/json", "X-client-version": "v9.0.0-beta.2", "Authorization": "Basic Og=="}
-        self.requests.append((method, path, dict(params or {}), body))
-        answer = await self.send(method, f"/api/v2/{path}", params=dict(params or {}), json=body, headers=headers)
+        basic = b64encode(f"{self.user}:{self.password}".encode()).decode()
+        headers = {"Accept": "application/json", "X-client-version": "v9.0.0-beta.2", "Authorization": f"Basic {basic}"}
+        given = {**self.kept, **(params or {})}
+        if self.user:
+            self.kept = given
+        answer = await self.send(method, f"/api/v2/{path}", params=given, json=body, headers=headers)
+        self.exchanged.append(answer)
         if not 200 <= answer.status_code <= 206:
             said = answer.json()
             assert set(said) >= {"error_msg", "error_code"}, said
@@ -144,8 +229,6 @@ class CdcCli:
     async def check_version(self) -> None:
         """`checkCDCVersion`, before every command."""
         status = await self._call("GET", "status")
-        fields = {"version": str, "git_hash": str, "id": str, "cluster_id": str, "pid": int, "is_owner": bool, "liveness": int}
-        assert {name: type(status[name]) for name in fields} == fields
         parts = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.-]+)?", status["version"])
         assert parts is not None, "invalid CDC cluster version"
         if tuple(map(int, parts.groups()[:3])) < OLDEST:
@@ -154,48 +237,40 @@ class CdcCli:
     async def capture_list(self) -> list[Json]:
         await self.check_version()
         found = await self._call("GET", "captures")
-        assert found["total"] == len(found["items"])
         return [
             {"id": one["id"], "is-owner": one["is_owner"], "address": one["address"], "cluster-id": one["cluster_id"]}
             for one in found["items"]
         ]
 
     async def tso(self, **cluster: Any) -> Json:
-        found: Json = await self._call("POST", "tso", body={"id": 0, "ca_path": "", "cert_path": "", "key_path": "", **cluster})
-        assert {name: type(value) for name, value in found.items()} == {"timestamp": int, "logic_time": int}
+        found: Json = await self._call("POST", "tso", body={"id": 0, **CLUSTER, **cluster})
         return found
 
     async def changefeed_list(self, *, everything: bool = False) -> list[Json]:
         await self.check_version()
         found = await self._call("GET", "changefeeds", {**self._names("default"), "state": "all"})
-        for one in found["items"]:
-            assert one["state"] in STATES
-            datetime.strptime(one["checkpoint_time"], "%Y-%m-%d %H:%M:%S.%f")
-            assert one.keys() >= {"upstream_id", "id", "checkpoint_tso", "error", *self._names("")}
         return [one for one in found["items"] if everything or one["state"] not in ("finished", "removed")]
 
     async def _get(self, name: str) -> Json:
         found: Json = await self._call("GET", f"changefeeds/{name}", self._names("default"))
-        datetime.fromisoformat(found["create_time"])
-        datetime.strptime(found["checkpoint_time"], "%Y-%m-%d %H:%M:%S.%f")
-        assert found["state"] in STATES
-        assert (type(found["resolved_ts"]), type(found["checkpoint_ts"])) == (int, int)
         return found | {"config": decoded(found["config"], self.keys)}
 
     async def query(self, name: str) -> Json:
         await self.check_version()
         return await self._get(name)
 
+    async def query_simple(self, name: str) -> Json:
+        (found,) = [one for one in await self.changefeed_list(everything=True) if one["id"] == name]
+        return found
+
     async def create(self, name: str, sink_uri: str, *, start_ts: int = 0, force: bool = False, **config: Any) -> Json:
         """With --no-confirm. `config`: what the file sets, below its tables."""
         await self.check_version()
-        cluster = {"ca_path": "", "cert_path": "", "key_path": ""}
         now = await self.tso()
         wanted = _over(self.defaults, config)
-        asked = {**cluster, "replica_config": wanted, "start_ts": start_ts or (now["timestamp"] << 18) + now["logic_time"]}
+        asked = {**CLUSTER, "replica_config": wanted, "start_ts": start_ts or (now["timestamp"] << 18) + now["logic_time"]}
         keyspace = self._names("") if self.architecture is Architecture.NEW else {}
-        tables = await self._call("POST", "verify_table", keyspace, {**asked, "sink_uri": sink_uri})
-        assert set(tables) <= {"ineligible_tables", "eligible_tables", "all_tables"}
+        await self._call("POST", "verify_table", keyspace, {**asked, "sink_uri": sink_uri})
         body = {**asked, "changefeed_id": name, "target_ts": 0, "sink_uri": sink_uri}
         body |= {"replica_config": {**wanted, "ignore_ineligible_table": True}}
         body |= {"keyspace": ""} if self.architecture is Architecture.NEW else {"namespace": "default"}
@@ -216,18 +291,21 @@ class CdcCli:
         differs += ["target_ts"] if old.get("target_ts", 0) != new.get("target_ts", 0) else []
         if not differs and not sink_uri:
             return differs, None
-        asked = {"ca_path": "", "cert_path": "", "key_path": "", "replica_config": new["config"], "sink_uri": ""}
+        wanted = new["config"]
         if self.architecture is Architecture.NEW:
-            await self._call("POST", "get_all_tables", self._names("default"), {**asked, "start_ts": old["checkpoint_ts"]})
-        else:
-            await self._call("POST", "verify_table", {}, {**asked, "start_ts": old["checkpoint_ts"]})
-        body = {**asked, "changefeed_id": "", "start_ts": 0, "target_ts": new.get("target_ts", 0), "sink_uri": sink_uri}
-        body |= {"replica_config": {**new["config"], "ignore_ineligible_table": True}}
+            await self._get_all_tables(wanted, old["checkpoint_ts"])
+            wanted = {**wanted, "ignore_ineligible_table": True}
+        body = {**CLUSTER, **self._names(""), "changefeed_id": "", "start_ts": 0, "target_ts": new.get("target_ts", 0)}
+        body |= {"sink_uri": sink_uri, "replica_config": wanted}
         return differs, await self._call("PUT", f"changefeeds/{name}", self._names("default"), body)
+
+    async def _get_all_tables(self, config: Json, ts: int) -> None:
+        body = {**CLUSTER, "replica_config": config, "start_ts": ts, "sink_uri": ""}
+        await self._call("POST", "get_all_tables", self._names("default"), body)
 
     async def pause(self, name: str) -> None:
         await self.check_version()
-        await self._call("POST", f"changefeeds/{name}/pause", self._names("default"))
+        await self._call("POST", f"changefeeds/{name}/pause", self._names("" if self.architecture is Architecture.NEW else "default"))
 
     async def resume(self, name: str, *, overwrite: str = "") -> None:
         await self.check_version()
@@ -236,11 +314,10 @@ class CdcCli:
             raise Refused(f"[CDC:ErrChangefeedUpdateRefused]can only resume changefeed when it is stopped: {found['state']}")
         now = await self.tso(id=found["upstream_id"])
         ts = (now["timestamp"] << 18) + now["logic_time"] if overwrite == "now" else int(overwrite or 0)
-        if ts:
-            body = {"replica_config": found["config"], "start_ts": found["checkpoint_ts"], "sink_uri": "", "ca_path": ""}
-            await self._call("POST", "get_all_tables", self._names("default"), body)
-        cluster = {"ca_path": "", "cert_path": "", "key_path": ""}
-        await self._call("POST", f"changefeeds/{name}/resume", self._names("default"), {**cluster, "overwrite_checkpoint_ts": ts})
+        if ts and self.architecture is Architecture.NEW:
+            found = await self._get(name)
+            await self._get_all_tables(found["config"], found["checkpoint_ts"])
+        await self._call("POST", f"changefeeds/{name}/resume", self._names("default"), {**CLUSTER, "overwrite_checkpoint_ts": ts})
 
     async def remove(self, name: str) -> None:
         await self.check_version()
@@ -256,14 +333,18 @@ class CdcCli:
 
     async def statistics(self, name: str) -> Json:
         await self.check_version()
-        found, now = await self._get(name), await self.tso()
+        found = await self._get(name)
+        now = await self.tso(id=found["upstream_id"])
         return {
             "sink_gap": (found["resolved_ts"] >> 18) - (found["checkpoint_ts"] >> 18),
             "replication_gap": now["timestamp"] - (found["checkpoint_ts"] >> 18),
         }
 
-    async def move(self, name: str, what: str, **params: str) -> str:
+    async def move(self, name: str, command: str, table_id: int = 100, node: str = "x") -> str:
         """`move-table` and the like, of the new architecture: they print what the server refuses."""
+        what, params = command.replace("-", "_"), {"tableID": str(table_id), "mode": "0"}
+        params |= {"targetNodeID": node} if command.startswith("move") else {}
+        params |= {"wait": "true"} if command == "move-table" else {}
         await self.check_version()
         try:
             await self._call("POST", f"changefeeds/{name}/{what}", {**self._names("default"), **params})
@@ -283,7 +364,22 @@ class CdcCli:
         tables: list[int] = (await self._call("GET", f"processors/{name}/{capture}", self._names("default")))["table_ids"]
         return tables
 
-    async def unsafe(self, method: str, what: str, body: Any = None) -> Any:
+    async def show_metadata(self) -> list[Json]:
         await self.check_version()
-        names = {} if what == "metadata" or self.architecture is Architecture.CLASSIC else self._names("")
-        return await self._call(method, f"unsafe/{what}", names, body)
+        found: list[Json] = await self._call("GET", "unsafe/metadata")
+        return found
+
+    async def resolve_lock(self, region_id: int, ts: int = 0) -> None:
+        await self.check_version()
+        if not ts:
+            now = await self.tso()
+            ts = now["timestamp"] - 60_000 << 18
+        body = {**CLUSTER, "region_id": region_id, "ts": ts}
+        await self._call("POST", "unsafe/resolve_lock", self._unsafe_names(), body)
+
+    async def delete_service_gc_safepoint(self) -> None:
+        await self.check_version()
+        await self._call("DELETE", "unsafe/service_gc_safepoint", self._unsafe_names(), {"id": 0, **CLUSTER})
+
+    def _unsafe_names(self) -> dict[str, str]:
+        return self._names("") if self.architecture is Architecture.NEW else {}

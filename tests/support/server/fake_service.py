@@ -237,7 +237,7 @@ class FakeService:
         self._called("drain", capture_id)
         if capture_id != CAPTURE:
             raise e.CaptureNotExists(f"capture not exists, {capture_id}")
-        raise e.UpdateRefused("scheduler request failed, only one capture alive")
+        raise e.NowhereToDrain("scheduler request failed, only one capture alive")
 
     async def set_log_level(self, level: str) -> None:
         self._called("set_log_level", level)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidemill.capture.tikv.client.pd import GcState
+from tidemill.capture.tikv.gc import let_go
+from tidemill.metrics.samples import Sample
 from tidemill.server import service as s
 from tidemill.server.host.messages import Figures, progress, report
 from tidemill.server.manager import Manager
@@ -25,9 +28,16 @@ SINK = "blackhole://"
 @dataclass
 class FakePd:
     cluster_id: int = 7
+    barriers: set[str] = field(default_factory=set)
 
     async def gc_safe_point(self) -> int:
         return START - compose(60_000)
+
+    async def gc_state(self) -> GcState:
+        return GcState(START, START, ())
+
+    async def delete_gc_barrier(self, barrier_id: str) -> None:
+        self.barriers.discard(barrier_id)
 
 
 class FakeUpstream:
@@ -46,6 +56,9 @@ class FakeUpstream:
 
     async def tso(self) -> s.Tso:
         return s.Tso(NOW >> 18, 0)
+
+    async def let_go(self, log: Mapping[str, object]) -> None:
+        await let_go(self.pd, log)  # type: ignore[arg-type]
 
     async def resolve_lock(self, region_id: int, ts: int | None = None) -> int:
         return 0
@@ -111,9 +124,10 @@ class FakeProcesses:
 class World:
     """A server in a folder."""
 
-    def __init__(self, folder: Path, gc_ttl: float = 86400.0, data: str = "data") -> None:
+    def __init__(self, folder: Path, gc_ttl: float = 86400.0, data: str = "data", **more: Any) -> None:
+        """`more`: of the server's options."""
         self.folder, self.processes, self.upstream = folder, FakeProcesses(), FakeUpstream()
-        options = ServerOptions(str(folder / "log"), folder / data, "127.0.0.1:8300", gc_ttl=gc_ttl)
+        options = ServerOptions(str(folder / "log"), folder / data, "127.0.0.1:8300", gc_ttl=gc_ttl, **more)
         self.manager = Manager(options, self.upstream, lambda delivered, term: self.processes)  # type: ignore[arg-type]
 
     async def __aenter__(self) -> World:
@@ -152,6 +166,9 @@ class FakeElector:
 
     def failed(self) -> None:
         self.failures += 1
+
+    def samples(self) -> Sequence[Sample]:
+        return ()
 
 
 def run(work: Any) -> Any:

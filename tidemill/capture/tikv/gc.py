@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from tidemill.capture.tikv.client.pd import GcState, PdClient
@@ -30,6 +30,13 @@ _log = logging.getLogger(__name__)
 def service_id(cluster_id: int | str, capture_id: str) -> str:
     """Return the log's name at PD. It contains the cluster and the log, so no two logs share one."""
     return f"tidemill-{cluster_id}-{capture_id}"
+
+
+async def let_go(pd: PdClient, log: Mapping[str, object]) -> None:
+    """Remove from PD what keeps history for a log. `log`: further fields of its log.json. Raises UpstreamUnavailable."""
+    capture_id = log.get(CAPTURE_ID)
+    if isinstance(capture_id, str):
+        await GcGuard(pd, service_id(pd.cluster_id, capture_id), 0).remove()
 
 
 class GcGuard:

@@ -331,14 +331,12 @@ async def _let_go(reader: LogReader, pd: str, tls: tuple[Path | None, Path | Non
     """Remove the log's GC barrier from PD. Raises ClusterMismatch, UpstreamUnavailable."""
     from tidemill.capture.tikv.client.pd import PdClient
     from tidemill.capture.tikv.client.tls import security_of
-    from tidemill.capture.tikv.gc import CAPTURE_ID, GcGuard, service_id
+    from tidemill.capture.tikv.gc import let_go
 
-    capture_id = reader.identity.extra.get(CAPTURE_ID)
     security = security_of(pd.split(","), *tls)
     client = await PdClient.connect(pd, cluster_id=int(reader.identity.cluster_id), retry_s=10.0, security=security)
     try:
-        if isinstance(capture_id, str):
-            await GcGuard(client, service_id(client.cluster_id, capture_id), 0).remove()
+        await let_go(client, reader.identity.extra)
     finally:
         await client.close()
 

@@ -247,6 +247,8 @@ class S3Store(Store):
         self._root = f"{options.bucket}/{prefix.strip('/')}".rstrip("/")
         self._options = options
         self._secrets = _secrets(options)
+        if options.role_arn:
+            log.warning("%s is written through a role, without conditional requests: only one driver at a time may write there", self)
         self._open()
 
     def _open(self) -> None:

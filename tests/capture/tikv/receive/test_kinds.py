@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from google.protobuf.descriptor import Descriptor
 
 from tests.support.capture.eventfeeds import Row, committed, failure, message
+from tests.support.changelog.logs import row_key
 from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.model import End
 from tidemill.capture.tikv.receive.decode import Scanner
-from tidemill.capture.tikv.receive.kinds import FIELDS, ROWS
+from tidemill.capture.tikv.receive.kinds import FIELDS, ROWS, Use
 from tidemill.capture.tikv.receive.matcher import COUNTED, Control, Initialized, Matcher, RegionError, Skipped, Violation
 from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.capture.tikv.regions.reactions import REACTIONS
@@ -123,3 +126,102 @@ def test_an_ended_subscription_takes_nothing() -> None:
     rows = [row_of(kind, keyed) for kind, keyed in ROWS]
     assert matcher.feed(scanner.scan([message(1, 7, rows)])) == []
     assert matcher.counts()["unknown_events"] == len(rows)
+
+
+ROW = {"type": L.COMMITTED, "op_type": 1, "key": row_key(1, 5), "start_ts": 11, "commit_ts": 12, "value": b"v", "old_value": b"o"}
+
+
+def event_of(**changed: Any) -> cdcpb.ChangeDataEvent:
+    """A row that is taken, with other fields."""
+    event: dict[str, Any] = {"region_id": 1, "request_id": 7, "entries": {"entries": [{"type": L.INITIALIZED}, ROW | changed]}}
+    return cdcpb.ChangeDataEvent(events=[cdcpb.Event(**event)])
+
+
+def taken_of(*messages: cdcpb.ChangeDataEvent) -> tuple[Any, ...]:
+    """All that a receiver of the regions 1 and 2 makes of messages."""
+    matcher = Matcher()
+    scanner = Scanner(matcher.chunks)
+    subs = [matcher.subscribe(0, region, 7, 10) for region in (1, 2)]
+    controls, imports = [], []
+    for one in messages:
+        batch = scanner.scan([one.SerializeToString()])
+        imports.append(batch.imports)
+        controls.append(matcher.feed(batch))
+    return controls, committed(matcher.pending_rows()), imports, matcher.counts(), [matcher.resolved(sub) for sub in subs]
+
+
+ROW_CHANGED: dict[str, Any] = {
+    "start_ts": 10, "commit_ts": 13, "type": L.PREWRITE, "op_type": 2, "key": b"other", "value": b"w", "old_value": b"p",
+    "expire_ts_unix_secs": 99, "txn_source": 1 << 16, "generation": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS["Event.Row"] if name != "generation"])
+def test_each_field_of_a_row(name: str) -> None:
+    same = taken_of(event_of()) == taken_of(event_of(**{name: ROW_CHANGED[name]}))
+    assert same == (FIELDS["Event.Row"][name] is Use.IGNORED)
+
+
+def test_the_generation_of_a_row() -> None:
+    """Of two prewrites of a transaction the later one counts, in whichever order they come."""
+    assert FIELDS["Event.Row"]["generation"] is Use.TAKEN
+    found = []
+    for first, second in ((1, 2), (2, 1)):
+        messages = [event_of(type=L.PREWRITE, commit_ts=0, generation=n, value=b"%d" % n) for n in (first, second)]
+        _, rows, *_ = taken_of(*messages, event_of(type=L.COMMIT, value=b"", old_value=b""))
+        found += [row[4] for row in rows]
+    assert found == [b"2", b"2"]
+
+
+EVENTS: dict[str, tuple[cdcpb.ChangeDataEvent, cdcpb.ChangeDataEvent]] = {}
+"""Field → a message, and the same with another value in that field."""
+for _name, _value in {"region_id": 2, "request_id": 8, "index": 5}.items():
+    _other = event_of()
+    setattr(_other.events[0], _name, _value)
+    EVENTS["Event." + _name] = event_of(), _other
+EVENTS["Event.entries"] = event_of(), cdcpb.ChangeDataEvent(events=[cdcpb.Event(region_id=1, request_id=7)])
+
+
+def event(**fields: Any) -> cdcpb.Event:
+    return cdcpb.Event(**{"region_id": 1, "request_id": 7, **fields})
+
+
+BEGINS = event(entries={"entries": [{"type": L.INITIALIZED}]})
+for _name, _event in {
+    "admin": event(admin={}),
+    "long_txn": event(long_txn={"txn_info": [{"start_ts": 3, "primary": b"p"}]}),
+    "error": event(error={"congested": {"region_id": 1}}),
+    "resolved_ts": event(resolved_ts=40),
+}.items():
+    EVENTS["Event." + _name] = cdcpb.ChangeDataEvent(events=[BEGINS]), cdcpb.ChangeDataEvent(events=[BEGINS, _event])
+
+
+@pytest.mark.parametrize("name", [f"Event.{name}" for name in FIELDS["Event"]])
+def test_each_field_of_an_event(name: str) -> None:
+    use = FIELDS["Event"][name.removeprefix("Event.")]
+    before, after = map(taken_of, EVENTS[name])
+    assert (before == after) == (use is Use.IGNORED)
+    ends = [one for controls in after[0] for one in controls if isinstance(one, RegionError)]
+    assert bool(ends) == (use is Use.ENDS)
+
+
+@pytest.mark.parametrize(
+    ("changed", "resolved"), [({}, [40, 40]), ({"regions": [2]}, [10, 40]), ({"ts": 41}, [41, 41]), ({"request_id": 8}, [10, 10])]
+)
+def test_each_field_of_a_batch_of_resolved_ts(changed: dict[str, Any], resolved: list[int]) -> None:
+    assert {*changed} <= FIELDS["ResolvedTs"].keys()
+    begun = cdcpb.ChangeDataEvent(events=[BEGINS, event(region_id=2, entries=BEGINS.entries)])
+    batch: dict[str, Any] = {"regions": [1, 2], "ts": 40, "request_id": 7} | changed
+    assert taken_of(begun, cdcpb.ChangeDataEvent(resolved_ts=cdcpb.ResolvedTs(**batch)))[4] == resolved
+
+
+@pytest.mark.parametrize("field", [field.name for field in cdcpb.Error.DESCRIPTOR.fields])
+def test_each_error_ends_its_subscription_and_no_other(field: str) -> None:
+    error = cdcpb.Error()
+    getattr(error, field).SetInParent()
+    failed = cdcpb.ChangeDataEvent(events=[BEGINS, event(error=error)])
+    controls, *_ = taken_of(failed, cdcpb.ChangeDataEvent(events=[event(region_id=2, entries=BEGINS.entries)]))
+    ((_, ended), (other,)) = controls
+    assert isinstance(ended, RegionError)
+    assert parse_store_error(ended.error).end.value == field
+    assert isinstance(other, Initialized)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.capture.eventfeeds import recording
 from tidemill.capture.tikv.client.channels import Channels
 from tidemill.capture.tikv.client.pd import GcState, PdClient
-from tidemill.capture.tikv.feed.puller import register
+from tidemill.capture.tikv.feed.puller import register, scan_priority
 from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.gc import GcGuard
 from tidemill.capture.tikv.model import Peer, Region, StoreError
@@ -281,6 +281,19 @@ def test_of_users_tables_rows_of_other_captures_are_left_out_if_wanted() -> None
     assert asked == [True, False]
     low = [record_range(table_id)[0] for table_id in (1, 115, DDL_JOB_TABLE_ID)]
     assert [is_of_user_table(key) for key in (*low, b"m", b"")] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("behind_s", "priority"),
+    [(0, cdcpb.SCAN_PRIORITY_HIGH), (1800, cdcpb.SCAN_PRIORITY_HIGH), (1801, cdcpb.SCAN_PRIORITY_LOW), (86400, cdcpb.SCAN_PRIORITY_LOW)],
+)
+def test_a_scan_of_much_history_makes_way(behind_s: int, priority: int) -> None:
+    now_ms = 1_795_255_200_000
+    checkpoint = (now_ms - behind_s * 1000) << 18
+    assert scan_priority(checkpoint, now_ms) == priority
+    subscribe = Subscribe(1, 0, Region(1, b"", b"", 1, 1, Peer(1, 1)), 1, checkpoint, b"", b"", 0, 0)
+    sent = register(cdcpb.Header(cluster_id=1), subscribe, priority=scan_priority(checkpoint, now_ms))
+    assert cdcpb.ChangeDataRequest.FromString(sent.SerializeToString()).scan_priority == priority
 
 
 def test_ranges_are_encoded_as_ticdcs() -> None:

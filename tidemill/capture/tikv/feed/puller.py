@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from tidemill.capture.tikv.regions.machine import RegionMachine
 from tidemill.errors import ClusterMismatch, MalformedBytes, UpstreamError
 from tidemill.tidb import keys
 from tidemill.tidb.keys import from_encoded
+from tidemill.tso import physical_ms
 from tidemill.wire import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
 
 CLIENT_VERSION = "8.5.0"
@@ -39,6 +41,8 @@ CLIENT_VERSION = "8.5.0"
 REGIONS_AT_ONCE = 1024
 TICK = 1.0
 TELL_EVERY = 60.0
+CLOSE_MS = 30 * 60 * 1000
+"""A checkpoint that is not older is close to now: TiCDC's default."""
 EVENTS_AT_ONCE = 2048
 """Sub-ranges handled before the event loop gets to its sockets again: a store that goes down ends 100,000 at a time."""
 
@@ -263,7 +267,8 @@ class Puller:
         feed = self._feeds.get(action.slot)
         if feed is not None:  # else the stream's end, and the sub-range's with it, is about to be handled
             filter_loop = self._filter_loop and keys.is_of_user_table(lo)
-            feed.send(register(self.header, action, filter_loop=filter_loop).SerializeToString())
+            priority = scan_priority(action.checkpoint, time.time() * 1000)
+            feed.send(register(self.header, action, filter_loop=filter_loop, priority=priority).SerializeToString())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(self._guarded(work))
@@ -351,7 +356,20 @@ class Puller:
         self.act()
 
 
-def register(header: cdcpb_pb2.Header, action: A.Subscribe, *, filter_loop: bool = False) -> cdcpb_pb2.ChangeDataRequest:
+def scan_priority(checkpoint: int, now_ms: float) -> cdcpb_pb2.ScanPriority:
+    """Return the priority of a subscription's scan, as TiCDC chooses it: what was up to date a moment ago, and is subscribed again after
+    its region was split or moved, goes before what has much to catch up with. A TiKV that does not know the field passes over it."""
+    is_close = now_ms - physical_ms(checkpoint) <= CLOSE_MS
+    return cdcpb_pb2.SCAN_PRIORITY_HIGH if is_close else cdcpb_pb2.SCAN_PRIORITY_LOW
+
+
+def register(
+    header: cdcpb_pb2.Header,
+    action: A.Subscribe,
+    *,
+    filter_loop: bool = False,
+    priority: cdcpb_pb2.ScanPriority = cdcpb_pb2.SCAN_PRIORITY_UNKNOWN,
+) -> cdcpb_pb2.ChangeDataRequest:
     """Return the request of a subscription, in the form that TiCDC sends: the oneof stays absent."""
     region = action.region
     return cdcpb_pb2.ChangeDataRequest(
@@ -364,6 +382,7 @@ def register(header: cdcpb_pb2.Header, action: A.Subscribe, *, filter_loop: bool
         request_id=action.request_id,
         extra_op=kvrpcpb_pb2.ReadOldValue,
         filter_loop=filter_loop,
+        scan_priority=priority,
     )
 
 

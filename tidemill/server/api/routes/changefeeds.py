@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -95,10 +96,11 @@ def routes(service: ChangefeedService, write: Writer, guard: Guard) -> APIRouter
         body = await body_of(request, b.ChangefeedConfig)
         if body.start_ts:
             raise invalid("start_ts can not be updated", "Resume it with overwrite_checkpoint_ts to go on from elsewhere.")
+        read = (await found_feed(service, changefeed_id, namespace)).config
         change = ChangefeedUpdate(
             sink_uri=body.sink_uri or None,
             target_ts=body.target_ts or None,
-            replica_config=await config_of(body.replica_config) if body.replica_config is not None else None,
+            replica_config=await config_of(body.replica_config, read) if body.replica_config is not None else None,
             keeps_own=CLIENT_OF_TICDC in request.headers,
             schema_registry=body.schema_registry or None,
             upstream=upstream_of(body),
@@ -170,12 +172,12 @@ async def found_feed(service: ChangefeedService, changefeed_id: str, namespace: 
     return await service.changefeed(changefeed_id, namespace=namespace)
 
 
-async def config_of(found: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the tables and keys of a TOML file for a replica_config. Raises InvalidReplicaConfig, also for rules that cost more than a
-    request may."""
+async def config_of(found: dict[str, Any] | None, stored: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the tables and keys of a TOML file for a replica_config. `stored`: the settings that the client has read, for an update.
+    Raises InvalidReplicaConfig, also for rules that cost more than a request may."""
     unknown: list[str] = []
     try:
-        config = from_json(found or {}, unknown=unknown)
+        config = from_json(found or {}, unknown=unknown, stored=stored)
         with Budget(REQUEST).in_force():
             await asyncio.to_thread(check_config, config)
     except ConfigError as error:

@@ -59,10 +59,13 @@ else
 fi
 
 say "Python packages into .venv: PySpark and what Tidemill requires, about 600 MB to fetch the first time, 1.1 GB on disk"
-quiet=--quiet
-[ ! -t 1 ] || quiet=--progress-bar=on  # pip's own bar
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/pip install "$quiet" --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]"
+install=(.venv/bin/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]")
+if [ -t 1 ]; then
+  "${install[@]}"  # with pip's own bars
+else
+  "${install[@]}" --progress-bar=off | sed -un 's/^ *\(Downloading\|Building wheel for\|Installing collected packages\)/      \1/p' | cut -c1-120
+fi
 
 # Also where PYTHONDONTWRITEBYTECODE is set: a run starts many processes, and compiling our modules is a third of what their start costs.
 .venv/bin/python -m compileall -q $compiled

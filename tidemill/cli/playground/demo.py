@@ -334,13 +334,13 @@ def figures(outcome: Outcome) -> list[tuple[str, str]]:
     events = f"{outcome.rows:,} row events, {outcome.ddls} DDLs"
     if outcome.messages:
         events += f" in {outcome.messages:,} messages, resolved events included; {outcome.repeats} repeats"
-    split = "" if outcome.split_updates is None else f"{outcome.split_updates:,} "
+    split = "updates" if outcome.split_updates is None else f"{outcome.split_updates:,} updates"
     return [
         ("upstream wrote", f"{written['row_changes']:,} row changes in {upstream.get('transactions', 0):,} transactions"),
         ("", f"not counted: {written['without_key']:,} rows of tables without a key, which a changefeed leaves out, as TiCDC does"),
         ("", f"not counted: {written['others']:,} keys of schemas, indexes and TiDB's own tables"),
         ("delivered", events),
-        ("", f"{split}updates that change a unique key are two events, a delete and an insert"),
+        ("", f"{split} that change a unique key are two events, a delete and an insert"),
         (
             "took",
             f"{outcome.seconds:.1f} s; the workload is held to {outcome.rate:g} transactions/s (--rate), so this is no measure of speed",

@@ -245,7 +245,7 @@ def _figures(stats: dict[str, Any]) -> Table:
     work = stats["workload"] or {}
     table.add_row("PD", stats["pd"])
     table.add_row("time", tso.describe(stats["ts"]))
-    table.add_row("written", f"{stats['rows_written']:,} rows in {stats['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
+    table.add_row("written", f"{stats['rows_written']:,} keys in {stats['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
     table.add_row("cluster", f"{stats['tables']} tables, {stats['regions']} regions, {len(stats['stores'])} stores, {stats['locks']} locks")
     table.add_row("clients", f"{stats['streams']} streams, {stats['subscriptions']} subscriptions")
     return table

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.delivery.runs import PATIENCE_S, await_that
-from tidemill.cli.playground.demo import next_commands
+from tidemill.cli.playground.next_steps import next_commands
 from tidemill.demo.first import STATEMENTS
 from tidemill.process.ports import free_ports
 

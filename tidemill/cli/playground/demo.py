@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import shlex
 import shutil
 import signal
 import sys
@@ -23,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemill import tso
-from tidemill.cli.playground.playground_ctl import ADDRESS
+from tidemill.cli.playground.next_steps import PAGE, next_commands, program
 from tidemill.demo.session import Delivery, DemoFailed, Upstream, tables_of
 from tidemill.errors import ConfigError
 from tidemill.extras import demand
@@ -352,34 +350,7 @@ def figures(outcome: Outcome) -> list[tuple[str, str]]:
 
 def show_next(console: Console) -> None:
     """Print what a person would type next."""
-    console.print("\nWhat next: the same by hand, in three terminals. The page of the second: http://127.0.0.1:8301/")
+    console.print(f"\nWhat next: the same by hand, in three terminals. The page of the second: http://{PAGE}/")
     for line in next_commands(program()):
         console.print(Text(f"  {line}"))
     console.print("More: docs/quick-start.md; `tidemill demo --kafka` delivers into a Kafka broker.")
-
-
-def next_commands(tidemill: str, *, pd: str = ADDRESS, page: str = "127.0.0.1:8301", folder: Path | None = None) -> list[str]:
-    """Three commands that work as they stand, if PD's port and the page's are free. `tidemill`: how the program is called."""
-    place = folder or _free_folder(Path(tempfile.gettempdir()) / "tidemill-first")
-    at, changes = "" if pd == ADDRESS else f" --listen {pd}", place / "changes.jsonl"
-    sink = f"messages://{changes}?protocol=canal-json&enable-tidb-extension=true"
-    return [
-        f"{tidemill} playground{at}",
-        f"{tidemill} run --pd {pd} --log {place / 'log'} --data-dir {place / 'data'} --status-addr {page} --sink-uri '{sink}'",
-        f"{tidemill} show --limit 20 {changes}",
-    ]
-
-
-def _free_folder(wanted: Path) -> Path:
-    """A folder that is not there: what an earlier playground left is of another upstream."""
-    tried = (wanted if n == 1 else wanted.with_name(f"{wanted.name}-{n}") for n in itertools.count(1))
-    return next(path for path in tried if not path.exists())
-
-
-def program() -> str:
-    """How a person calls this program: by its name if that leads here, else by its path."""
-    here = Path(sys.argv[0])
-    found = shutil.which("tidemill")
-    if found is not None and here.exists() and Path(found).samefile(here):
-        return "tidemill"
-    return shlex.quote(str(here)) if here.name == "tidemill" else f"{shlex.quote(sys.executable)} -m tidemill.cli.main"

@@ -71,7 +71,7 @@ fi
 .venv/bin/python -m compileall -q $compiled
 
 if [ "$mode" = demo ]; then
-  say "Kernels that the demo uses: compiling, about a minute"
+  say "Kernels that the demo uses: compiling, about a minute on two cores"
   .venv/bin/python -m tidemill.demo.warm
 else
   say "Kernels: compiling, one or two minutes of one CPU, while the rest is fetched"

@@ -29,8 +29,8 @@ GROUPS = (
         "tidemill.kernels.templates.template_kernel",
     ),
 )
-"""The capture's and the delivery's, each in a process. Kernels have explicit signatures, so importing a module compiles its own. What is not
-here is compiled when it is used."""
+"""The capture's and the delivery's, each in a process. Kernels have explicit signatures, so importing a module compiles its own. What is
+not here is compiled when it is used."""
 
 
 def load(modules: tuple[str, ...]) -> None:

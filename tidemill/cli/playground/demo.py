@@ -353,4 +353,4 @@ def show_next(console: Console) -> None:
     console.print(f"\nWhat next: the same by hand, in three terminals. The page of the second: http://{PAGE}/")
     for line in next_commands(program()):
         console.print(Text(f"  {line}"))
-    console.print("More: docs/quick-start.md; `tidemill demo --kafka` delivers into a Kafka broker.")
+    console.print("More: docs/quick-start.md")

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images site options clean
+.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images site options clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -14,7 +14,11 @@ PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch
 setup:
 	@scripts/setup.sh
 
-demo: setup
+# Only what `make demo` needs. `make setup` adds the rest.
+setup-demo:
+	@scripts/setup.sh demo
+
+demo: setup-demo
 	@.venv/bin/tidemill demo
 
 demo-kafka: setup

@@ -1,15 +1,31 @@
 #!/usr/bin/env bash
-# Builds .venv and installs what the machine lacks: Python's venv module, Java 17, Maven, and, for demo and tests, a Kafka broker, a
-# schema registry, clients of Canal, a MariaDB server and an etcd, which are not started.
+# Builds .venv and installs what the machine lacks.
+#   scripts/setup.sh        what demos, tests and development need: Python's venv module, Java 17, Maven, and a Kafka broker, a schema
+#                           registry, clients of Canal, a MariaDB server and an etcd, which are not started
+#   scripts/setup.sh demo   only what `make demo` needs: Python's venv module and Java 17. The whole set-up adds the rest to it.
 # With root it installs Debian packages itself; without, it prints the one line that is missing and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-stamp=.venv/.tidemill-setup
+mode=${1:-all}
+case $mode in
+  all) steps=7 extras=dev compiled="tidemill tests bench" ;;
+  demo) steps=3 extras=playground compiled=tidemill ;;
+  *) echo "scripts/setup.sh: expected no argument, or demo" >&2; exit 2 ;;
+esac
+
 wanted=$(cat pyproject.toml constraints.txt scripts/setup.sh tidemill/playground/programs/*/pom.xml tidemill/spark/catalog/java/io/tidemill/spark/*.java 2>/dev/null | sha256sum)
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/tidemill ]; then
-  exit 0
-fi
+for stamp in .venv/.tidemill-setup ".venv/.tidemill-setup-$mode"; do  # the whole set-up has all that a demo needs
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/tidemill ]; then
+    exit 0
+  fi
+done
+
+step=0
+say() { # what is done next, and how much of it there is
+  step=$((step + 1))
+  printf '[%d/%d] %s (%d:%02d so far)\n' "$step" "$steps" "$1" $((SECONDS / 60)) $((SECONDS % 60))
+}
 
 python=
 for candidate in python3.11 python3.12 python3.13 python3; do
@@ -22,48 +38,65 @@ done
 missing=()
 [ -n "$python" ] || missing+=(python3)
 if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then missing+=(python3-venv); fi
-if ! command -v java >/dev/null || ! command -v javac >/dev/null; then missing+=(openjdk-17-jdk-headless); fi
-command -v mvn >/dev/null || missing+=(maven)
-command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server-core mariadb-client-core)
-command -v etcd >/dev/null || missing+=(etcd-server)
+command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+if [ "$mode" = all ]; then
+  command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)
+  command -v mvn >/dev/null || missing+=(maven)
+  command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server-core mariadb-client-core)
+  command -v etcd >/dev/null || missing+=(etcd-server)
+fi
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then
     echo "Tidemill's set-up needs some Debian packages. Run this, then try again:" >&2
     echo "  sudo apt-get update && sudo apt-get install -y ${missing[*]}" >&2
     exit 1
   fi
-  echo "Installing ${missing[*]}"
+  say "Debian packages: ${missing[*]}"
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   [ -n "$python" ] || python=python3
+else
+  say "Debian packages: nothing is missing"
 fi
 
-echo "Building .venv (PySpark is large: a minute or two)"
+say "Python packages into .venv: PySpark and what Tidemill requires, about 600 MB to fetch the first time, 1.1 GB on disk"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+install=(.venv/bin/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]")
+if [ -t 1 ]; then
+  "${install[@]}"  # with pip's own bars
+else
+  "${install[@]}" --progress-bar=off | sed -un 's/^ *\(Downloading\|Building wheel for\|Installing collected packages\)/      \1/p' | cut -c1-120
+fi
 
 # Also where PYTHONDONTWRITEBYTECODE is set: a run starts many processes, and compiling our modules is a third of what their start costs.
-.venv/bin/python -m compileall -q tidemill tests bench
+.venv/bin/python -m compileall -q $compiled
 
-echo "Compiling the kernels, while the rest is fetched"
-.venv/bin/python -m tidemill.kernels.warm &
-kernels=$!
+if [ "$mode" = demo ]; then
+  say "Kernels that the demo uses: compiling, about a minute on two cores"
+  .venv/bin/python -m tidemill.demo.warm
+else
+  say "Kernels: compiling, one or two minutes of one CPU, while the rest is fetched"
+  .venv/bin/python -m tidemill.kernels.warm &
+  kernels=$!
 
-.venv/bin/python scripts/catalog_jar.py
+  .venv/bin/python scripts/catalog_jar.py
 
-echo "Fetching the jars of the Kafka broker"
-.venv/bin/python -m tidemill.playground.programs.kafka_broker
+  say "Kafka broker: its jars, 120 MB to fetch the first time"
+  .venv/bin/python -m tidemill.playground.programs.kafka_broker
 
-echo "Fetching the schema registry of the tests"
-.venv/bin/python -m tidemill.playground.programs.schema_registry
+  say "Schema registry, of the tests: its jars, 130 MB to fetch the first time"
+  .venv/bin/python -m tidemill.playground.programs.schema_registry
 
-echo "Fetching Canal's clients of demo and tests"
-.venv/bin/python -m tidemill.playground.programs.canal_client
-.venv/bin/python -m tests.support.canal.clients
+  say "Canal's clients, of demo-canal and tests: 30 MB to fetch the first time"
+  .venv/bin/python -m tidemill.playground.programs.canal_client
+  .venv/bin/python -m tests.support.canal.clients
 
-wait "$kernels"
+  wait "$kernels"
 
-echo "Keeping the classes of Spark's Java, so that demo and tests start it sooner"
-TIDEMILL_JAVA_CACHE="${TIDEMILL_JAVA_CACHE:-$PWD/.tidemill/java}" .venv/bin/python -m tidemill.spark.java.make_archive
+  say "The classes of Spark's Java: kept, so that demo and tests start it sooner"
+  TIDEMILL_JAVA_CACHE="${TIDEMILL_JAVA_CACHE:-$PWD/.tidemill/java}" .venv/bin/python -m tidemill.spark.java.make_archive
+fi
 
+[ "$mode" = all ] && stamp=.venv/.tidemill-setup || stamp=.venv/.tidemill-setup-demo
 echo "$wanted" > "$stamp"
+printf 'The set-up is complete after %d:%02d\n' $((SECONDS / 60)) $((SECONDS % 60))

@@ -83,6 +83,17 @@ def test_an_event_that_was_lost_is_missing_from_the_rows() -> None:
     assert len(audited([m for m in GOOD if m is not GOOD[4]]).rows) == 3
 
 
+def test_an_update_that_came_as_two_events_is_counted_once() -> None:
+    """The row keeps its handle: a unique key that is not the handle was changed. A row that moved to another key is two changes."""
+
+    def deleted(ts: int, key: int) -> Delivered:
+        head = json.dumps({"ts": ts, "scm": "d", "tbl": "t", "t": 1}).encode()
+        return Delivered("topic", 0, *framed(head, json.dumps({"d": {"id": column(key, handle=True)}}).encode()))
+
+    audit = audited([row(11, 1), deleted(12, 1), row(12, 1), deleted(13, 1), row(13, 2), deleted(14, 2)])
+    assert (len(audit.rows), audit.split_updates()) == (6, 1)
+
+
 def test_what_is_no_message_is_named() -> None:
     with pytest.raises(MalformedMessage, match="topic topic, partition 0, offset 0: it is of no protocol"):
         audited([Delivered("topic", 0, b"\0\0\0", b"")])

@@ -54,6 +54,28 @@ def test_errors_without_progress_end_in_failed_and_a_person_begins_again() -> No
     assert (life.state, life.trouble) == (State.NORMAL, None)
 
 
+def test_the_time_for_errors_runs_on_when_another_server_takes_over() -> None:
+    """`since` is the first error, and counts; not where no server was there for long, nor once the checkpoint has moved."""
+    before = Trouble(*AWAY, at=1500.0, since=1000.0)
+
+    def taken_over(now: float, *, moves: bool = False) -> Life:
+        life = Life(State.NORMAL, before, 1800.0)
+        life.started()
+        if moves:
+            life.advanced(now - 1)
+        life.erred(*AWAY, now)
+        fails(life, now)
+        return life
+
+    first, later, moved = taken_over(1600.0), taken_over(99_000.0), taken_over(1600.0, moves=True)
+    assert [life.trouble.since for life in (first, later, moved) if life.trouble] == [1000.0, 1000.0, 1600.0]
+    assert first._patience.since == 1000.0
+    assert (later._patience.since, moved._patience.since) == (99_000.0, 1600.0)
+    first.started()
+    fails(first, 2800.0)
+    assert first.state is State.FAILED
+
+
 def test_an_error_that_does_not_pass_fails_at_once() -> None:
     life = Life(State.NORMAL, None, 1800.0)
     life.started()

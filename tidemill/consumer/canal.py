@@ -6,8 +6,10 @@ Canal-JSON has no row id and no partition, and marks only the primary key as a k
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
+from tidemill import tso
 from tidemill.errors import MalformedMessage
 from tidemill.protocols import canal_json
 from tidemill.protocols.common.mysqlvalues import MEMBERS, TEXTS, base_type
@@ -27,14 +29,18 @@ _TYPES = {
 _DDL_TYPE = 0  # Canal's kinds are coarser than TiDB's
 
 
-def open_events(events: Iterable[canal_json.Event]) -> list[Event]:
-    """Convert events. Raises MalformedMessage for one without the TiDB extension, because without a commit ts it has no order."""
-    return [_event(event) for event in events]
+def open_events(events: Iterable[canal_json.Event], *, to_show: bool = False) -> list[Event]:
+    """Convert events. Raises MalformedMessage for one without the TiDB extension, because without a commit ts it has no order.
+
+    `to_show`: then it has the ts of its milliseconds, which is enough for people."""
+    return [_event(event, to_show=to_show) for event in events]
 
 
-def _event(event: canal_json.Event) -> Event:
+def _event(event: canal_json.Event, *, to_show: bool) -> Event:
     if isinstance(event, canal_json.WatermarkMessage):
         return ResolvedMessage(event.ts)
+    if event.commit_ts is None and to_show:
+        event = replace(event, commit_ts=tso.compose(event.es, 0))
     if event.commit_ts is None:
         raise MalformedMessage(
             "field _tidb: it has no commit ts, so its place among others cannot be told",

@@ -7,7 +7,7 @@ other protocols as far as `foreign.py` recognises them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemill.consumer.canal import open_events
 from tidemill.consumer.foreign import foreign_protocol
@@ -53,12 +53,17 @@ READERS: dict[MessageFormat, Reader] = {
 """The protocols that the consumer reads. A message is of the first one that recognises it."""
 
 ONLY_SHOWN: dict[MessageFormat, Reader] = {
+    MessageFormat.CANAL_JSON: replace(
+        READERS[MessageFormat.CANAL_JSON],
+        read=lambda _, value, fetch: open_events(canal_json.decode(value or b"", fetch=fetch), to_show=True),
+        only="",
+    ),
     MessageFormat.DEBEZIUM: Reader(
         lambda key, value, _: [open_event(debezium.decode(key, value or b""))],
         lambda key, value: foreign_protocol(key, value) == "debezium",
     ),
 }
-"""Protocols whose messages can be shown, but not written back into tables."""
+"""Protocols whose messages, or some of them, can be shown, but not written back into tables."""
 
 _READABLE = ", and ".join(f"{PROTOCOLS[protocol].spellings[0]} {one.only}".rstrip() for protocol, one in READERS.items())
 
@@ -77,7 +82,7 @@ def parse_protocol(text: str, *, to_show: bool = False) -> MessageFormat | None:
 
 def _readers(*, to_show: bool) -> dict[MessageFormat, Reader]:
     """Return the readers; first those for messages that others would take for theirs."""
-    return {**ONLY_SHOWN, **READERS} if to_show else READERS
+    return {MessageFormat.DEBEZIUM: ONLY_SHOWN[MessageFormat.DEBEZIUM], **READERS, **ONLY_SHOWN} if to_show else READERS
 
 
 def reader(protocol: MessageFormat | None = None, fetch: Fetch | None = None, *, to_show: bool = False) -> Read:

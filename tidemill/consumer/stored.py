@@ -52,11 +52,13 @@ class _Described:
 class StoredTables:
     """One sink's files. Raises SinkError, SinkUnavailable; MalformedMessage that names file and place."""
 
-    def __init__(self, uri: SinkUri) -> None:
-        """Raises ConfigError for a sink of other files."""
+    def __init__(self, uri: SinkUri, *, to_show: bool = False) -> None:
+        """Raises ConfigError for a sink of other files. `to_show`: steps are for people, not for tables: see `open_events`, and updates of
+        CSV stay updates, though their old rows are not known."""
         if uri.protocol not in (MessageFormat.CSV, MessageFormat.CANAL_JSON) or uri.storage is None:
             raise ConfigError(f"{uri}: only files of tables can be read", hint="Give the sink's own URI, with protocol=csv or canal-json.")
         self._store: Store = store_of(uri)
+        self._to_show = to_show
         self._csv = uri.encoding.csv if uri.protocol is MessageFormat.CSV else None
         self._terminator = uri.encoding.csv.terminator.encode()
         self._files: dict[tuple[str, int], dict[str, list[tuple[str, int, str]]]] = defaultdict(lambda: defaultdict(list))
@@ -72,6 +74,12 @@ class StoredTables:
         elif (found := _DATA.fullmatch(name)) is not None:
             place = found["base"], int(found["version"])
             self._files[place][found["partition"] or ""].append((found["date"] or "", int(found["number"]), name))
+
+    @property
+    def has_times(self) -> bool:
+        """Whether rows say when they were committed. Lines of CSV do with include-commit-ts; else they get the ts of their table's
+        version."""
+        return self._csv is None or self._csv.include_commit_ts
 
     @property
     def checkpoint_ts(self) -> int:
@@ -90,7 +98,7 @@ class StoredTables:
         checkpoint = self.checkpoint_ts
         if upto > checkpoint:
             raise SinkError(f"{self._store} holds everything up to {checkpoint}, not up to {upto}")
-        if self._csv is not None and not self._csv.include_commit_ts and upto < checkpoint:
+        if not self.has_times and upto < checkpoint:
             raise SinkError(
                 f"the CSV files of {self._store} have no commit ts: they can be compared as of {checkpoint} only",
                 hint="Let the changefeed set include-commit-ts=true for that.",
@@ -137,7 +145,7 @@ class StoredTables:
             if not line:
                 continue
             try:
-                events = open_events(canal_json.decode(line))
+                events = open_events(canal_json.decode(line), to_show=self._to_show)
             except MalformedMessage as error:
                 raise MalformedMessage(f"{self._store}/{name}, line {number}: {error.message}", hint=error.hint) from None
             yield from (event for event in events if isinstance(event, RowEvent))
@@ -146,7 +154,7 @@ class StoredTables:
         if described is None:
             raise SinkError(f"{self._store}/{name} has no schema file in {place[0]}/meta: its columns are not known")
         assert self._csv is not None
-        shape = _Shape(described, place[1] + 1)
+        shape = _Shape(described, place[1] + 1, updates=self._to_show)
         try:
             lines = CsvReader(self._csv, described.columns).decode(data)
         except MalformedMessage as error:
@@ -155,25 +163,28 @@ class StoredTables:
 
 
 class _Shape:
-    """Makes events of the lines of one table version. `version_ts`: the ts of rows that have none in their lines."""
+    """Makes events of the lines of one table version. `version_ts`: the ts of rows that have none in their lines. `updates`: an update
+    without its old row is told as one, and not as an insert, which replaces the row."""
 
-    def __init__(self, described: _Described, version_ts: int) -> None:
+    def __init__(self, described: _Described, version_ts: int, *, updates: bool) -> None:
+        self._updates = updates
         self._columns = described.columns
         self._key, self._ts = described.key, version_ts
         self._types = [type_of(kind) for _, kind in described.columns]
 
     def events(self, lines: Iterable[CsvLine]) -> Iterator[RowEvent]:
-        """Yield the event of each line. An update without its old row is told as an insert, which replaces the row."""
+        """Yield the event of each line."""
         for line in lines:
             columns = tuple(self._column(number, value) for number, value in enumerate(line.values))
             gone = line.kind is RowKind.DELETE
+            replaces = RowKind.UPDATE if self._updates and line.kind is RowKind.UPDATE else RowKind.INSERT
             yield RowEvent(
                 ts=self._ts if line.commit_ts is None else line.commit_ts,
                 schema=line.schema,
                 table=line.table,
                 row_id=None,
                 partition=None,
-                kind=RowKind.DELETE if gone else RowKind.INSERT,
+                kind=RowKind.DELETE if gone else replaces,
                 after=() if gone else columns,
                 before=columns if gone else (),
                 only_handle_key=False,

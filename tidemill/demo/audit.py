@@ -22,7 +22,7 @@ from tidemill.consumer.reading import read_at, reader
 from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import Name
 from tidemill.demo.delivered import Delivered
-from tidemill.protocols.open.events import DdlMessage, ResolvedMessage, RowEvent, Value
+from tidemill.protocols.open.events import DdlMessage, ResolvedMessage, RowEvent, RowKind, Value
 
 SHOWN = 100
 _QUOTA = 512 << 20
@@ -135,6 +135,14 @@ class Audit:
                 self._problem(f"{topic}: not every DDL is in every partition: { {n: len(p.ddls) for n, p in mine.items()} }")
             if len({p.resolved for p in mine.values()}) > 1:
                 self._problem(f"{topic}: the partitions end at different resolved ts: { {n: p.resolved for n, p in mine.items()} }")
+
+    def split_updates(self) -> int:
+        """How many updates came as two events, a delete and an insert: those that change a unique key."""
+        ways: dict[tuple[object, ...], set[RowKind]] = defaultdict(set)
+        for row in self.rows:
+            handle = row.row_id or tuple(column.value for column in row.after or row.before if column.handle)
+            ways[row.schema, row.table, row.partition, row.ts, handle].add(row.kind)
+        return sum(kinds >= {RowKind.DELETE, RowKind.INSERT} for kinds in ways.values())
 
     def rebuild(self, tables: SqliteTables) -> None:
         """Apply what was delivered as a consumer does: rows and DDLs from messages alone, in the order of the source."""

@@ -23,10 +23,17 @@ class Delivered(NamedTuple):
 
 
 def from_files(folder: Path) -> Iterator[Delivered]:
-    """Read the messages of a file:// sink: FOLDER/topic/partition/batch."""
+    """Read the messages of a file:// sink: FOLDER/topic/partition/batch.
+
+    While the sink writes, it removes files that hold only a resolved event: one that has gone since its folder was listed is passed over.
+    """
     for partition in sorted(p for p in folder.glob("*/*") if p.name.isdecimal()):
         for file in sorted(partition.glob("*.messages")):
-            for key, value in read_messages(file):
+            try:
+                messages = list(read_messages(file))
+            except FileNotFoundError:
+                continue
+            for key, value in messages:
                 yield Delivered(partition.parent.name, int(partition.name), key, value)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from tidemill.playground.store.cluster import Pending
 from tidemill.playground.store.dump import write_dump
 from tidemill.playground.store.mvcc import KeyLocked, LockKind, TxnLockNotFound, WriteConflict
 from tidemill.playground.store.regions import Region
+from tidemill.playground.store.written import count
 from tidemill.playground.workload.loader import load
 from tidemill.tidb import keys
 
@@ -56,6 +58,7 @@ class ControlService:
             "pause": self._pause,
             "resume": self._resume,
             "stats": self._stats,
+            "written": self._written,
             "stop": self._stop,
             **FaultCommands(playground).commands,
         }
@@ -206,6 +209,10 @@ class ControlService:
     def _resume(self, request: Json) -> Json:
         self._playground.paused = False
         return {}
+
+    def _written(self, request: Json) -> Json:
+        """What was written since the beginning, by what a changefeed makes of it."""
+        return asdict(count(self._playground.cluster.mvcc))
 
     def _stop(self, request: Json) -> Json:
         self._playground.stopping.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tidemill import errors
+from tidemill.config.parameters import Scheme
 from tidemill.errors import TidemillError
 
 
@@ -78,9 +80,44 @@ class TableIneligible(TidemillError):
 
 
 class InvalidSinkUri(TidemillError):
-    """The sink URI has a fault, or the sink does not answer or refuses what a changefeed needs."""
+    """The sink URI has a fault, or the sink refuses what a changefeed needs."""
 
     code = "CDC:ErrSinkURIInvalid"
+
+
+class BrokersAway(TidemillError):
+    """Kafka does not answer."""
+
+    code = "CDC:ErrNewKafkaSink"
+    retryable = True
+
+
+class DatabaseAway(TidemillError):
+    """The database downstream does not answer."""
+
+    code = "CDC:ErrMySQLConnectionError"
+    retryable = True
+
+
+class StorageAway(TidemillError):
+    """The storage of a sink does not answer."""
+
+    code = "CDC:ErrFailToCreateExternalStorage"
+    retryable = True
+
+
+class RegistryAway(TidemillError):
+    """The schema registry does not answer."""
+
+    code = "CDC:ErrAvroSchemaAPIError"
+    retryable = True
+
+
+def sink_away(scheme: Scheme, error: TidemillError) -> type[TidemillError]:
+    """Return the kind of error for a sink that does not answer now."""
+    if isinstance(error, errors.RegistryUnavailable):
+        return RegistryAway
+    return {Scheme.KAFKA: BrokersAway, Scheme.MYSQL: DatabaseAway}.get(scheme, StorageAway)
 
 
 class LogNotKept(TidemillError):

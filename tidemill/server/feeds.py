@@ -55,6 +55,8 @@ class Feed:
     config: ChangefeedConfig = field(repr=False)
     released: bool = False
     """The log keeps nothing for it: --gc-ttl is over."""
+    warned: tuple[str, ...] = ()
+    """What was doubtful when it was created, for as long as this server leads."""
 
     @property
     def id(self) -> str:
@@ -92,7 +94,7 @@ class Feed:
             given_config=redacted(settings.config),
             retry_at=time_of(life.retry_at) if life.retry_at is not None else None,
             holds_log_until=time_of(checkpoint_s + gc_ttl) if rests else None,
-            warnings=self.config.warnings,
+            warnings=(*self.config.warnings, *self.warned),
         )
 
 

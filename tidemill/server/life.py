@@ -17,6 +17,8 @@ from tidemill.server.errors import LogNotKept
 RESTS = (State.STOPPED, State.FAILED, State.PENDING, State.WARNING)
 """States in which a checkpoint may stand still: what it needs stays in the log for --gc-ttl."""
 HOST_LOST = "TM:ErrProcessLost"
+INHERITED_S = 900.0
+"""So old may the last attempt of the server before be for its errors to count here. It is longer than most pauses between attempts."""
 
 
 class Do(enum.Enum):
@@ -47,6 +49,8 @@ class Life:
         self.run = 0
         self.retry_at: float | None = None
         self._patience = Patience(stuck_s)
+        self._inherited = trouble
+        """An error that the server before this one met: the time for errors runs on from it, unless no server was there meanwhile."""
 
     @property
     def wanted(self) -> bool:
@@ -120,6 +124,9 @@ class Life:
         if self.state not in RUNS:
             return Do.NOTHING
         how = how_ended(EXIT_RETRY if retryable else EXIT_FATAL, code)
+        before, self._inherited = self._inherited, None
+        if before is not None and self.trouble is not None and self.trouble.since == before.since and now - before.at <= INHERITED_S:
+            trouble_since = before.since
         verdict = self._patience.ended(how, code, now=now, checkpoint=checkpoint, trouble_since=trouble_since, chance=chance)
         for event in verdict.events:
             self.state = after(self.state, event)

@@ -12,11 +12,14 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from sqlglot import exp
 
+from tidemill.extras import extra
 from tidemill.views import types as t
 from tidemill.views.plan import Column, Expr, ref
 from tidemill.views.refusal import refuse
+
+with extra("views"):
+    from sqlglot import exp
 
 _COMPARE = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}

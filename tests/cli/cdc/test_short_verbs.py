@@ -50,6 +50,32 @@ def test_list_and_show(cli: Cli) -> None:
     assert tomllib.loads(cli.ok("changefeed", "show", "-c", "orders", "--toml"))["filter"] == {"rules": ["*.*"]}
 
 
+def test_the_flag_that_names_a_server(cli: Cli) -> None:
+    """The hint of a server that is not there names the flag that the command has; with it the command works."""
+    for command, flag in ((["changefeed", "list"], "--server"), (["top", "--once"], "--addr")):
+        code, _, err = cli(*command, flag, "127.0.0.1:9")
+        assert code == 1
+        assert f"Name its address with {flag}." in err
+        assert cli(*command, flag, cli.address)[0] == 0
+
+
+def test_the_cause_of_an_error_is_seen_in_the_list(cli: Cli) -> None:
+    create(cli)
+    cause = "127.0.0.1:3306: error 1045: Access denied for user 'root'@'localhost' (using password: YES) on a server with a long address"
+    cli.service.fail("orders", "TM:ErrSink", f"{cause}\n(batch 5 of orders, (470743947947802624, 470743948210208768], 3 attempts)")
+    assert cause in cli.ok("changefeed", "list")
+
+
+def test_a_rule_that_matches_nothing_is_said_when_it_is_created(cli: Cli, tmp_path: Path) -> None:
+    config = tmp_path / "feed.toml"
+    config.write_text('[filter]\nrules = ["shop.*", "shp.*"]\n')
+    said = "[WARN] filter rule 'shp.*' matches no table that is there now; did you mean `shop.*`?\n"
+    code, out, err = cli("changefeed", "create", "orders", "--sink-uri", KAFKA, "--config", str(config))
+    assert (code, out.startswith("changefeed orders is created"), err) == (0, True, said)
+    code, _, err = cli("cli", "changefeed", "create", "-c", "other", "--sink-uri", KAFKA, "--config", str(config), "--no-confirm")
+    assert (code, err) == (0, said)
+
+
 def test_which_one_is_meant(cli: Cli) -> None:
     assert "has 0 changefeeds" in cli("changefeed", "pause")[2]
     create(cli)

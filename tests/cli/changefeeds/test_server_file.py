@@ -55,6 +55,17 @@ def test_the_command_takes_what_the_file_has(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
+    ("given", "said"), [((), "--pd and --log are missing"), (("--pd", "h:1"), "--log is missing"), (("--log", "l"), "--pd is missing")]
+)
+def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], said: str) -> None:
+    monkeypatch.delenv("TIDEMILL_LOG", raising=False)
+    with pytest.raises(ConfigError, match=rf"^{said}\n") as refused:
+        command().main(list(given), standalone_mode=False)
+    assert "--pd" in refused.value.hint
+    assert "--log" in refused.value.hint
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("gc-tl = 5", "unknown key gc-tl"),

@@ -10,8 +10,9 @@ import pytest
 from tests.support.golden.ticdc import lines, raw
 from tests.support.schema.tables import column, table
 from tidemill.cli.main import main
+from tidemill.consumer.reading import reader
 from tidemill.consumer.upstream import upstream
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, MalformedMessage
 from tidemill.kernels.deliver.batch import frame, json_line
 from tidemill.protocols.debezium import DebeziumTable, watermark_message
 from tidemill.protocols.open.encode import resolved_message
@@ -86,6 +87,55 @@ def test_files_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert "--follow is for a topic" in show(monkeypatch, capsys, uri, "-f")[2]
 
 
+CANAL = {
+    "id": 0, "database": "app", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "UPDATE", "es": 1_792_907_714_843, "ts": 1,
+    "sql": "", "sqlType": {"id": 4, "v": 4}, "mysqlType": {"id": "int", "v": "int"}, "data": [{"id": "7", "v": "2"}], "old": [{"v": "1"}],
+}  # fmt: skip
+
+
+def test_canal_json_without_commit_ts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """TiCDC's default. Only who applies messages needs to know their order."""
+    path = tmp_path / "changes.jsonl"
+    path.write_bytes(json_line("t", 0, None, json.dumps(CANAL).encode()))
+    line = "2026-10-25 05:55:14.843  app.t  update  id=7  v: 1 → 2\n"
+    for arguments in ([str(path)], [str(path), "--protocol", "canal-json"]):
+        assert show(monkeypatch, capsys, *arguments) == (0, line, "1 row change\n")
+    folder = tmp_path / "sink" / "app" / "t" / "469999999999999999"
+    folder.mkdir(parents=True)
+    (folder / "CDC00000000000000000001.json").write_bytes(json.dumps(CANAL).encode() + b"\r\n")
+    (tmp_path / "sink" / "metadata").write_text('{"checkpoint-ts":470000000000000004}')
+    assert show(monkeypatch, capsys, f"file://{tmp_path}/sink?protocol=canal-json")[1] == line
+    with pytest.raises(MalformedMessage, match="no commit ts"):
+        reader()(None, json.dumps(CANAL).encode())
+
+
+def test_csv_without_commit_ts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """No time is made up, and an update is told as one."""
+    sink = tmp_path / "sink"
+    version = 469_999_999_999_999_999
+    columns = [{"ColumnName": "id", "ColumnType": "INT", "ColumnIsPk": "true"}, {"ColumnName": "v", "ColumnType": "INT"}]
+    described = {"Table": "t", "Schema": "app", "TableVersion": version, "Query": "CREATE TABLE t", "Type": 3, "TableColumns": columns}
+    for path, text in {
+        "metadata": '{"checkpoint-ts":470000000000000004}',
+        f"app/t/meta/schema_{version}_0123456789.json": json.dumps(described),
+        f"app/t/{version}/CDC00000000000000000001.csv": '"I","t","app",7,1\r\n"U","t","app",7,2\r\n"D","t","app",7,2\r\n',
+    }.items():
+        (sink / path).parent.mkdir(parents=True, exist_ok=True)
+        (sink / path).write_bytes(text.encode())
+    code, out, err = show(monkeypatch, capsys, str(sink))
+    assert (code, out.splitlines()[1:]) == (
+        0,
+        [
+            f"{'(no time)':23}  app.t  insert  id=7  v=1",
+            f"{'(no time)':23}  app.t  update  id=7  v=2",
+            f"{'(no time)':23}  app.t  delete  id=7  v=2",
+        ],
+    )
+    assert out.splitlines()[0].endswith("app.t  DDL  CREATE TABLE t")
+    assert err.startswith("3 row changes\n")
+    assert "include-commit-ts" in err
+
+
 def test_debezium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Shown, though `consume` does not read it."""
     options = EncodingOptions(MessageFormat.DEBEZIUM)
@@ -99,7 +149,7 @@ def test_debezium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     path.write_bytes(b"".join(json_line("t", 0, *one) for one in (message, control)))
     for arguments in ([str(path)], [str(path), "--protocol", "debezium"]):
         code, out, err = show(monkeypatch, capsys, *arguments, "--resolved")
-        assert (code, err) == (0, "1 row changes\n")
+        assert (code, err) == (0, "1 row change\n")
         assert out.splitlines() == [
             "2026-10-25 05:55:14.843  app.t  update  id=7  word: 'a' → 'b'",
             "2026-10-25 05:55:14.843  resolved  470000000000000000",

@@ -93,7 +93,7 @@ def error_of(outcome: Outcome, path: str, why: object) -> LogError:
         case Outcome.FULL:
             return DiskLow(f"no room for {where}: {text}; nothing was published", hint="Free disk space.")
         case Outcome.REFUSED:
-            return LogRefused(f"{where}: the storage refuses: {text}", hint=_REFUSED_HINT)
+            return LogRefused(f"{where}: the storage refuses: {text}", hint=_REFUSED_HINT if "://" in path else _REFUSED_HERE_HINT)
         case Outcome.GONE:
             return gone(path)
         case Outcome.BROKEN:
@@ -104,6 +104,10 @@ _AWAY_HINT = "The stored data is not in doubt. When the storage (disk, mount, ne
 _REFUSED_HINT = (
     "Check the address (bucket, endpoint, region, path), the credentials and their permissions: list, read, write and delete below "
     "this place. Then start again: it goes on where it was."
+)
+_REFUSED_HERE_HINT = (
+    "Check the path, who owns the folders on it, and that this user may list, read, write and delete below it. Then start again: it goes "
+    "on where it was."
 )
 
 

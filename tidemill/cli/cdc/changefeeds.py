@@ -24,7 +24,7 @@ from tidemill.cli.cdc.output import (
     read_yes,
     table_names,
 )
-from tidemill.cli.cdc.wanted import checked, in_sink, read_config, upstream
+from tidemill.cli.cdc.wanted import checked, in_sink, read_config, unmatched_rules, upstream
 from tidemill.cli.shared.terminal import echo
 from tidemill.errors import TidemillError, made
 
@@ -82,6 +82,8 @@ def create(
     asked = {**cluster, "replica_config": replica_config, "start_ts": start_ts, "sink_uri": sink_uri}
     found = client.verify_tables(asked, keyspace)
     agreed = _say_ineligible(found, replica_config, ask=not no_confirm)
+    for warning in unmatched_rules(replica_config, found):
+        echo(f"[WARN] {warning}", err=True)
     replica_config["ignore_ineligible_table"] = no_confirm or agreed
     wanted = asked | {"changefeed_id": changefeed_id, "keyspace": keyspace, "target_ts": target_ts or 0, "replica_config": replica_config}
     info = client.create(wanted, keyspace)

@@ -9,9 +9,11 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
 from tidemill.errors import TidemillError, made, redact
+from tidemill.extras import extra
+
+with extra("server"):
+    import httpx
 
 TIMEOUT_S = 60.0
 """A changefeed is created when its sink has answered."""
@@ -35,8 +37,11 @@ class Client:
         context: ssl.SSLContext | None = None,
         authorization: tuple[str, str] | str | None = None,
         transport: httpx.BaseTransport | None = None,
+        *,
+        flag: str = "--server",
     ) -> None:
-        """`authorization`: a token, or user and password. `transport`: for tests."""
+        """`authorization`: a token, or user and password. `transport`: for tests. `flag`: what names the server in the command."""
+        self._flag = flag
         self.address = redact(address)
         headers = {"X-client-version": "tidemill"}
         auth = None
@@ -88,7 +93,7 @@ class Client:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ServerUnavailable(
                 f"the server at {self.address} cannot be reached: {redact(str(error)) or type(error).__name__}",
-                hint="Is `tidemill server` running there? Name its address with --server.",
+                hint=f"Is `tidemill server` running there? Name its address with {self._flag}.",
             ) from None
         if answer.is_success:
             return answer

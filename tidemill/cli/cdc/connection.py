@@ -92,11 +92,12 @@ class Connection:
         own = {one.name: getattr(self, one.name) or getattr(below, one.name) for one in fields(self) if one.name != "references"}
         return Connection(**own, references={**below.references, **self.references})
 
-    def client(self, *, asks: bool = True) -> Client:
-        """Return a client of the server. `asks`: a password that is not given is asked for at the terminal. Raises ConfigError."""
+    def client(self, flag: str = "--server", *, asks: bool = True) -> Client:
+        """Return a client of the server. `flag`: what names it in the command. `asks`: a password that is not given is asked for at the
+        terminal. Raises ConfigError."""
         certificates = self._certificates()
         address = self._address(secure=any(certificates))
-        return Client(address, _context(address, *certificates, self._secret("key-password")), self._authorization(asks=asks))
+        return Client(address, _context(address, *certificates, self._secret("key-password")), self._authorization(asks=asks), flag=flag)
 
     def _secret(self, name: str, value: str | None = None) -> Secret:
         """Return a secret of the flags. Raises ConfigError."""

@@ -8,6 +8,9 @@ from typing import Any
 from tidemill import tso
 from tidemill.cli.shared.explained import print_lines, print_table
 
+_SHOWN = 240
+"""Characters of an error in a list. A terminal breaks them into lines of the column."""
+
 
 def print_list(found: Sequence[Mapping[str, Any]], now: int) -> None:
     """Print a line for each changefeed."""
@@ -69,4 +72,4 @@ def behind(ts: int, now: int) -> str:
 
 def _short(text: str) -> str:
     line = text.replace("\n", " ")
-    return line if len(line) <= 80 else f"{line[:79]}…"
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -6,7 +6,7 @@ The models of settings load all protocols, which takes half a second: only comma
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,9 @@ def read_config(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"configuration {path} cannot be read: {error.strerror}", hint="Is --config the right path?") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"configuration {path}: {error}") from None
     from tidemill.config.file import parse_config
     from tidemill.config.replica_config import to_json
@@ -39,6 +41,17 @@ def checked(replica_config: Mapping[str, Any], sink_uri: str) -> tuple[SinkUri, 
 
     config = check_config(from_json(replica_config))
     return config.sink_uri(sink_uri), config
+
+
+def unmatched_rules(replica_config: Mapping[str, Any], tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return a warning for each rule of the filter that matches none of the cluster's tables, as `Client.verify_tables` lists them."""
+    rules = (replica_config.get("filter") or {}).get("rules") or ()
+    if not rules:
+        return []
+    from tidemill.rules.unmatched import unmatched
+
+    names = [(str(one["database_name"]), str(one["table_name"])) for one in tables["all_tables"]]
+    return unmatched(rules, names, case_sensitive=bool(replica_config.get("case_sensitive")))
 
 
 def in_sink(replica_config: Mapping[str, Any], **values: Any) -> dict[str, Any]:

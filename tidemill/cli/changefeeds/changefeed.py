@@ -21,7 +21,7 @@ from tidemill.cli.cdc.connection import Connection
 from tidemill.cli.cdc.options import AllOption, ConfigOption, KeyspaceOption, RegistryOption
 from tidemill.cli.cdc.output import print_json, table_names
 from tidemill.cli.cdc.readable import print_list, print_one
-from tidemill.cli.cdc.wanted import checked, in_sink, read_config
+from tidemill.cli.cdc.wanted import checked, in_sink, read_config, unmatched_rules
 from tidemill.cli.shared.completion import changefeeds
 from tidemill.cli.shared.feeds import DATA_DIR, choose
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, SkipRowOption, form
@@ -103,7 +103,7 @@ def create(
     wanted = {"changefeed_id": name or "", "sink_uri": sink_uri, "start_ts": start, "target_ts": target, "replica_config": replica_config}
     info = client.create(wanted, keyspace)
     echo(f"changefeed {info['id']} is created; it delivers what comes after {tso.describe(int(info['checkpoint_ts']))}")
-    _say_left_out(client, replica_config, keyspace)
+    _say_doubts(client, replica_config, keyspace)
     if from_ticdc is not None:
         echo(
             "TiCDC holds back the cluster's garbage collection until its changefeed is removed: when this one delivers "
@@ -111,13 +111,15 @@ def create(
         )
 
 
-def _say_left_out(client: Client, config: Mapping[str, Any], keyspace: str) -> None:
-    """Name the tables that a new changefeed does not replicate, because their rows cannot be told apart."""
-    if config.get("force_replicate"):
-        return
+def _say_doubts(client: Client, config: Mapping[str, Any], keyspace: str) -> None:
+    """Name the rules that match no table, and the tables that a new changefeed does not replicate, because their rows cannot be told
+    apart."""
     with suppress(TidemillError):  # the changefeed is there all the same, and its log names them
-        found = client.verify_tables({"replica_config": config}, keyspace)["ineligible_tables"]
-        if found:
+        tables = client.verify_tables({"replica_config": config}, keyspace)
+        for warning in unmatched_rules(config, tables):
+            echo(f"[WARN] {warning}", err=True)
+        found = tables["ineligible_tables"]
+        if found and not config.get("force_replicate"):
             text = "have no primary key and no unique key over NOT NULL columns, so they are not replicated (force-replicate = true would)"
             echo(f"[WARN] these tables {text}: {table_names(found)}", err=True)
 

@@ -25,6 +25,7 @@ from tidemill.cli.changefeeds.starting import orphans_gone, reached, unless
 from tidemill.cli.shared import options as shared
 from tidemill.cli.shared.console import of_uri
 from tidemill.cli.shared.feeds import DATA_DIR
+from tidemill.cli.shared.folders import made_folder
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
 from tidemill.config.file import ChangefeedConfig, load_config
 from tidemill.config.registry_address import parse_address, with_registry
@@ -318,6 +319,7 @@ def command(
     logging.getLogger(__name__).info("TIMESTAMP values are written in the time zone %s", zone)
     for warning in (*changefeed.warnings, *options.sink.warnings):
         logging.getLogger(__name__).warning("%s", warning)
+    made_folder("--data-dir", data_dir)
     asyncio.run(run(options))
 
 

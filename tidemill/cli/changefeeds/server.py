@@ -12,6 +12,7 @@ from tidemill import logs
 from tidemill.cli.changefeeds.launch import given
 from tidemill.cli.changefeeds.server_file import read
 from tidemill.cli.shared import options as shared
+from tidemill.cli.shared.folders import made_folder
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import ConfigError
@@ -27,8 +28,13 @@ DATA_DIR = Path("tidemill-server")
 
 
 def command(
-    pd: shared.PdOption,
-    log_place: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made.")],
+    pd: Annotated[str | None, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…]. Required.", show_default=False)] = None,
+    log_place: Annotated[
+        str | None,
+        typer.Option(
+            "--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made. Required.", show_default=False
+        ),
+    ] = None,
     addr: Annotated[str, typer.Option("--addr", help="Serve the HTTP API and /metrics here, HOST:PORT.")] = "127.0.0.1:8300",
     advertise_addr: Annotated[str | None, typer.Option("--advertise-addr", help="Where clients reach it. Default: --addr.")] = None,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="State of the changefeeds, status and scratch files.")] = DATA_DIR,
@@ -138,6 +144,12 @@ def command(
     from tidemill.server.standing_by import Commands
     from tidemill.server.upstream import Upstream
 
+    if pd is None or log_place is None:
+        missing = " and ".join(name for name, value in (("--pd", pd), ("--log", log_place)) if value is None)
+        raise ConfigError(
+            f"{missing} {'are' if pd is log_place else 'is'} missing",
+            hint="For example: tidemill server --pd 127.0.0.1:2379 --log /var/lib/tidemill/log",
+        )
     logs.setup(log_level, log_file, part="server")
     traces.begin("server")
     check_master(master)
@@ -200,6 +212,7 @@ def command(
     lines = secret_of("auth", {"auth-file": auth_file, "auth-env": auth_env, "auth-command": auth_command}, "the command line")
     tokens = Tokens(auth_file, lines) if lines else None
     upstream = Upstream(addresses, security_of(addresses, ca, cert, key))
+    made_folder("--data-dir", options.data_dir)
     with locked(options.data_dir):
         asyncio.run(serve(options, commands, addr, upstream, certificates, tokens, log_file))
 

@@ -66,7 +66,7 @@ def client(addr: str | None, ca: str | None, cert: str | None, key: str | None) 
     """Return a client of a server. Raises ConfigError."""
     from tidemill.cli.cdc.connection import Connection
 
-    return Connection(server=addr, ca=ca, cert=cert, key=key).client()
+    return Connection(server=addr, ca=ca, cert=cert, key=key).client("--addr")
 
 
 def overview(server: Client) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
 from tidemill.changelog.log_format import CaptureRules
+from tidemill.cli.shared.folders import made_folder
 from tidemill.cli.shared.options import (
     BinlogOption,
     DrainerAddrOption,
@@ -157,6 +158,8 @@ def command(
         log_file=log_file,
         rules=capture_rules(config) if config is not None else None,
     )
+    if data_dir is not None:
+        made_folder("--data-dir", data_dir)
     if settings.master is not None:
         with suppress(LogUnavailable):  # the capture waits for the log, or tells
             if groups_of(settings):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -18,6 +19,7 @@ from tidemill.errors import ConfigError
 
 _AT_ONCE = 1000
 _WAIT_S = 0.5
+_NO_TIME = f"{'(no time)':23}"
 
 
 class _Message(NamedTuple):
@@ -52,13 +54,14 @@ def command(
     """
     from tidemill.consumer.reading import read_at, reader
     from tidemill.consumer.shown import LONGEST, shown
-    from tidemill.protocols.open.events import DdlMessage, ResolvedMessage
+    from tidemill.protocols.open.events import DdlMessage, ResolvedMessage, RowEvent
 
+    timed = True
     tables_of = _files_of_tables(where)
     if tables_of is not None:
         if follow:
             raise ConfigError("--follow is for a topic", hint="Give kafka://BROKER:9092/TOPIC.")
-        events = _stored(tables_of)
+        events, timed = _stored(tables_of)
     else:
         messages, chosen, fetch = _source(where, protocol, partition_num, claim_check, follow)
         read = reader(chosen, fetch, to_show=True)
@@ -69,11 +72,14 @@ def command(
     count = 0
     try:
         for event in itertools.islice(events, limit):
-            terminal.print(as_text(shown(event, None if full else LONGEST)))
+            line = shown(event, None if full else LONGEST)
+            terminal.print(as_text(line if timed or not isinstance(event, RowEvent) else replace(line, at=_NO_TIME)))
             count += not isinstance(event, DdlMessage | ResolvedMessage)
     except KeyboardInterrupt:
         pass
-    print(f"{count} row changes", file=sys.stderr)
+    print(f"{count} row change{'' if count == 1 else 's'}", file=sys.stderr)
+    if not timed:
+        print("These CSV files do not say when a row was committed: the changefeed's include-commit-ts does.", file=sys.stderr)
 
 
 def _files_of_tables(where: str) -> str | None:
@@ -89,14 +95,14 @@ def _files_of_tables(where: str) -> str | None:
     return f"file://{quote(str(path.resolve()))}?protocol={'csv' if has_csv else 'canal-json&enable-tidb-extension=true'}"
 
 
-def _stored(uri: str) -> Iterator[Any]:
-    """The rows and DDLs of files of tables, up to their checkpoint."""
+def _stored(uri: str) -> tuple[Iterator[Any], bool]:
+    """The rows and DDLs of files of tables, up to their checkpoint, and whether rows say when they were committed."""
     from tidemill.config.file import parse_config
     from tidemill.consumer.stored import StoredTables
 
-    found = StoredTables(parse_config("").sink_uri(uri))
-    for _, _, step in found.steps(found.checkpoint_ts):
-        yield from step if isinstance(step, list) else [step]
+    found = StoredTables(parse_config("").sink_uri(uri), to_show=True)
+    steps = (step if isinstance(step, list) else [step] for _, _, step in found.steps(found.checkpoint_ts))
+    return itertools.chain.from_iterable(steps), found.has_times
 
 
 def _source(

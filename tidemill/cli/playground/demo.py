@@ -7,17 +7,21 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from tidemill import tso
+from tidemill.cli.playground.next_steps import PAGE, next_commands, program
 from tidemill.demo.session import Delivery, DemoFailed, Upstream, tables_of
 from tidemill.errors import ConfigError
 from tidemill.extras import demand
@@ -25,6 +29,7 @@ from tidemill.process.ports import free_ports
 
 if TYPE_CHECKING:
     from tidemill.demo.canal import JavaReader
+    from tidemill.demo.delivered import Delivered
     from tidemill.protocols.canal.events import Entry
 
 REFRESH_S = 0.5
@@ -53,10 +58,13 @@ class Outcome:
     """What happened, for the summary."""
 
     seconds: float = 0.0
+    rate: float = 0.0
     upstream: dict[str, Any] | None = None
+    written: Mapping[str, int] = field(default_factory=dict)  # by the upstream's store: see playground/store/written.py
     feed: dict[str, Any] | None = None
     lags_s: list[float] | None = None
     rows: int = 0
+    split_updates: int | None = None  # None: messages were not looked at
     repeats: int = 0
     messages: int = 0
     ddls: int = 0
@@ -67,6 +75,11 @@ class Outcome:
     @property
     def equal(self) -> bool:
         return not self.problems and not self.differences and self.rows > 0
+
+    @property
+    def expected(self) -> int | None:
+        """How many row events the upstream's changes make; None if that is not known."""
+        return None if self.split_updates is None else self.written["row_changes"] + self.split_updates
 
 
 def command(
@@ -96,7 +109,7 @@ def command(
     for asked, name in ((kafka, "kafka"), (mysql or binlog, "mysql"), (binlog, "binlog")):
         if asked:
             demand(name)
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     place = folder or Path(tempfile.mkdtemp(prefix="tidemill-demo-"))
     place.mkdir(parents=True, exist_ok=True)
     if any(place.iterdir()):
@@ -118,11 +131,13 @@ def command(
     console.print("[green]Equal:[/] what was delivered, applied in order, is what the upstream holds.")
     if folder is None:
         shutil.rmtree(place)
+    if not binlog:
+        show_next(console)
 
 
 def run(options: Options, console: Console) -> Outcome:
     """The demo itself. Raises DemoFailed when a part of it ends."""
-    outcome = Outcome(lags_s=[])
+    outcome = Outcome(lags_s=[], rate=options.rate)
     folder = options.folder
     with ExitStack() as stack:
         broker = _broker(stack, console) if options.kafka else ""
@@ -135,8 +150,13 @@ def run(options: Options, console: Console) -> Outcome:
             Upstream(folder, seed=options.seed, rate=options.rate, options=("--stores", str(options.stores), "--resolved-interval", "0.5"))
         )
         upstream.call("pause")
-        console.print(f"Upstream: PD at {upstream.pd}. Starting capture and Spark (some seconds) …")
-        delivery = stack.enter_context(Delivery(folder, upstream, uri, start_ts=upstream.began_ts))
+        console.print(f"Upstream: PD at {upstream.pd}. Starting capture and Spark (about ten seconds) …")
+        served = ("--status-addr", "127.0.0.1:0")
+        delivery = stack.enter_context(Delivery(folder, upstream, uri, options=served, start_ts=upstream.began_ts))
+        _wait_for_start(upstream, delivery, console)
+        if reader is None and not database:
+            _show_changes(options, broker, upstream, delivery, console)
+        console.print(f"\nThe workload begins. The page of this run, while it lasts: http://{delivery.status()['status_addr']}/")
         began = time.monotonic()
         _watch(options, upstream, delivery, outcome, console)
         end_ts = upstream.rest()
@@ -147,7 +167,7 @@ def run(options: Options, console: Console) -> Outcome:
         outcome.seconds = time.monotonic() - began
         truth = {} if database else tables_of(upstream, end_ts)
         entries = [] if reader is None else list(reader.end())
-        outcome.upstream, outcome.feed = upstream.stats(), dict(delivery.feed_status())
+        outcome.upstream, outcome.written, outcome.feed = upstream.stats(), upstream.call("written"), dict(delivery.feed_status())
         if delivery.stop() != 0:
             raise DemoFailed("tidemill run did not end with 0", hint=f"See {delivery.output}.")
         if database:
@@ -203,19 +223,38 @@ def _diff(upstream: Upstream, database: str, outcome: Outcome, console: Console)
     )
 
 
-def _watch(options: Options, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
-    """Show progress while the workload runs. It rests until the first batch is delivered: Spark's start is not part of its time."""
-    assert outcome.lags_s is not None
-    end: float | None = None
+def _wait_for_start(upstream: Upstream, delivery: Delivery, console: Console) -> None:
+    """Show progress until the rows that are there already are delivered: Spark has started then."""
     with Live(console=console, refresh_per_second=4, transient=True) as live:
-        while end is None or time.monotonic() < end:
+        while not (delivery.feed_status().get("batches") and delivery.status().get("status_addr")):
             delivery.check()
-            feed, stats = delivery.feed_status(), upstream.stats()
-            if end is None and feed.get("batches"):
-                upstream.call("resume")
-                end = time.monotonic() + options.seconds
-            if end is not None and delivery.checkpoint():
-                outcome.lags_s.append(max(0.0, (tso.physical_ms(stats["ts"]) - tso.physical_ms(delivery.checkpoint())) / 1000))
+            live.update(_progress(upstream.stats(), delivery.capture_status(), delivery.feed_status()))
+            time.sleep(REFRESH_S)
+
+
+def _show_changes(options: Options, broker: str, upstream: Upstream, delivery: Delivery, console: Console) -> None:
+    """Print statements, each with its message as the sink has it."""
+    from tidemill.demo import first
+
+    console.print("\nFour statements, and the messages in Open Protocol that came of them:")
+    for one in first.changes(upstream, delivery, lambda: _delivered(options, broker)):
+        where = f"in topic {one.topic}" + (f", in each of its {one.partitions} partitions" if one.partitions > 1 else "")
+        console.print(f"\n  [bold]{escape(one.sql)}[/]")
+        console.print(Text(f"  key    {one.key}"))
+        console.print(Text(f"  value  {one.value}"))
+        console.print(f"  [dim]{where}, {one.seconds:.1f} s after the statement ended[/]")
+
+
+def _watch(options: Options, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
+    """Let the workload run, and show progress."""
+    assert outcome.lags_s is not None
+    upstream.call("resume")
+    end = time.monotonic() + options.seconds
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        while time.monotonic() < end:
+            delivery.check()
+            stats, feed = upstream.stats(), delivery.feed_status()
+            outcome.lags_s.append(max(0.0, (tso.physical_ms(stats["ts"]) - tso.physical_ms(feed["checkpoint_ts"])) / 1000))
             live.update(_progress(stats, delivery.capture_status(), feed))
             time.sleep(REFRESH_S)
 
@@ -225,7 +264,7 @@ def _progress(upstream: Any, capture: Any, feed: Any) -> Table:
     table.add_column(style="bold")
     table.add_column()
     work = upstream["workload"] or {}
-    table.add_row("upstream", f"{upstream['rows_written']:,} rows in {upstream['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
+    table.add_row("upstream", f"{upstream['rows_written']:,} keys in {upstream['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
     table.add_row("", f"{upstream['tables']} tables, {upstream['regions']} regions, {upstream['locks']} locks")
     table.add_row(
         "change log", f"{capture.get('rows', 0):,} rows, {capture.get('segments', 0):,} segments, lag {capture.get('lag_s') or 0:.1f} s"
@@ -235,20 +274,29 @@ def _progress(upstream: Any, capture: Any, feed: Any) -> Table:
     return table
 
 
+def _delivered(options: Options, broker: str) -> Iterator[Delivered]:
+    """What the sink has got, from its beginning."""
+    from tidemill.demo.delivered import from_files, from_kafka
+
+    return from_kafka(broker, TOPIC) if broker else from_files(options.folder / "delivered")
+
+
 def _compare(options: Options, broker: str, truth: Any, outcome: Outcome) -> None:
     from tidemill.consumer.tables.sqlite import SqliteTables
     from tidemill.demo.audit import Audit
     from tidemill.demo.compare import compare
-    from tidemill.demo.delivered import from_files, from_kafka
 
     audit = Audit()
-    audit.take(from_kafka(broker, TOPIC) if broker else from_files(options.folder / "delivered"))
+    audit.take(_delivered(options, broker))
     audit.finish()
     tables = SqliteTables(options.folder / "tables.db")
     audit.rebuild(tables)
     outcome.rows, outcome.repeats, outcome.messages = len(audit.rows), audit.repeats, audit.messages
+    outcome.split_updates = audit.split_updates()
     outcome.ddls, outcome.tables = len(audit.ddls), len(truth)
     outcome.problems = tuple(audit.problems)
+    if outcome.expected != outcome.rows:
+        outcome.problems += (f"the upstream's changes make {outcome.expected:,} row events, and {outcome.rows:,} were delivered",)
     outcome.differences = tuple(str(d) for d in compare(tables, truth))
 
 
@@ -268,17 +316,41 @@ def _compare_entries(options: Options, entries: list[Entry], truth: Any, outcome
 
 def summarize(outcome: Outcome, console: Console) -> None:
     """Print the end of the story."""
-    upstream, feed, lags = outcome.upstream or {}, outcome.feed or {}, sorted(outcome.lags_s or [0.0])
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("upstream wrote", f"{upstream.get('rows_written', 0):,} rows in {upstream.get('transactions', 0):,} transactions")
-    messages = f", {outcome.messages:,} messages, {outcome.repeats} repeats" if outcome.messages else ""
-    table.add_row("delivered", f"{outcome.rows:,} row events, {outcome.ddls} DDLs{messages}")
-    rate = outcome.rows / max(outcome.seconds, 0.1)
-    table.add_row("batches", f"{feed.get('batches', 0):,} in {outcome.seconds:.1f} s (Spark's start included), {rate:,.0f} rows/s")
-    table.add_row("lag", f"median {lags[len(lags) // 2]:.1f} s, longest {lags[-1]:.1f} s behind the upstream's clock")
-    table.add_row("compared", f"{outcome.tables} tables, {len(outcome.differences)} differences, {len(outcome.problems)} broken guarantees")
+    for name, text in figures(outcome):
+        table.add_row(name, text)
     console.print(table)
     for text in (*outcome.problems, *outcome.differences)[:SHOWN_DIFFERENCES]:
-        console.print(f"  [red]{text}[/]", markup=True)
+        console.print(f"  [red]{escape(text)}[/]")
+
+
+def figures(outcome: Outcome) -> list[tuple[str, str]]:
+    """Return lines of figures. Each says what it counts."""
+    upstream, written, lags = outcome.upstream or {}, outcome.written, sorted(outcome.lags_s or [0.0])
+    events = f"{outcome.rows:,} row events, {outcome.ddls} DDLs"
+    if outcome.messages:
+        events += f" in {outcome.messages:,} messages, resolved events included; {outcome.repeats} repeats"
+    split = "updates" if outcome.split_updates is None else f"{outcome.split_updates:,} updates"
+    return [
+        ("upstream wrote", f"{written['row_changes']:,} row changes in {upstream.get('transactions', 0):,} transactions"),
+        ("", f"not counted: {written['without_key']:,} rows of tables without a key, which a changefeed leaves out, as TiCDC does"),
+        ("", f"not counted: {written['others']:,} keys of schemas, indexes and TiDB's own tables"),
+        ("delivered", events),
+        ("", f"{split} that change a unique key are two events, a delete and an insert"),
+        (
+            "took",
+            f"{outcome.seconds:.1f} s; the workload is held to {outcome.rate:g} transactions/s (--rate), so this is no measure of speed",
+        ),
+        ("lag", f"median {lags[len(lags) // 2]:.1f} s, longest {lags[-1]:.1f} s behind the upstream's clock; Spark's start is not in it"),
+        ("compared", f"{outcome.tables} tables, {len(outcome.differences)} differences, {len(outcome.problems)} broken guarantees"),
+    ]
+
+
+def show_next(console: Console) -> None:
+    """Print what a person would type next."""
+    console.print(f"\nWhat next: the same by hand, in three terminals. The page of the second: http://{PAGE}/")
+    for line in next_commands(program()):
+        console.print(Text(f"  {line}"))
+    console.print("More: docs/quick-start.md")

@@ -69,7 +69,8 @@ def _compare(chain: Chain, end_ts: int, lags: list[float], console: Console) -> 
     if not stats["rows_written"]:
         raise DemoFailed("the upstream wrote nothing")
     work = stats["workload"] or {}
-    console.print(f"upstream wrote {stats['rows_written']:,} rows in {stats['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
+    keys = f"{stats['rows_written']:,} keys (of rows, indexes and schemas)"
+    console.print(f"upstream wrote {keys} in {stats['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
     console.print(f"lag: median {lags[len(lags) // 2]:.1f} s, longest {lags[-1]:.1f} s, accidents included")
     console.print(f"compared {len(report.tables)} tables, {len(report.differences)} differences")
     problems = [f"{one.name} {one.problem}" for one in report.tables if one.problem]

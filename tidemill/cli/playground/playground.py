@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from tidemill import tso
+from tidemill.cli.playground.next_steps import PAGE, next_commands, program
 from tidemill.cli.playground.playground_ctl import CONTEXT, PdOption, TableOption, ctl
 from tidemill.cli.shared.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
@@ -128,6 +129,8 @@ def serve(
                 print("writing binlogs", flush=True)
             if broker:
                 _show_way(playground.pd_address, broker)
+            elif sys.stdout.isatty():
+                _show_steps(playground.pd_address)
             await _serve(playground, rate=rate, transactions=transactions, seconds=duration, serve_on=not exit_after)
         finally:
             await playground.stop()
@@ -153,6 +156,12 @@ def _show_way(pd: str, broker: str) -> None:
     print(f"Kafka is at {broker}. In two other terminals:", flush=True)
     print(f"  tidemill run --pd {pd} --log playground-log --sink-uri '{topic}?protocol=open-protocol'", flush=True)
     print(f"  tidemill show -f {topic}", flush=True)
+
+
+def _show_steps(pd: str) -> None:
+    """Print what a person would type next, to see changes in a file."""
+    _, run, show = next_commands(program(), pd=pd)
+    print(f"In two other terminals, to see its changes (page: http://{PAGE}/):\n  {run}\n  {show}", flush=True)
 
 
 async def _found_pump(playground: Playground) -> bool:
@@ -245,7 +254,7 @@ def _figures(stats: dict[str, Any]) -> Table:
     work = stats["workload"] or {}
     table.add_row("PD", stats["pd"])
     table.add_row("time", tso.describe(stats["ts"]))
-    table.add_row("written", f"{stats['rows_written']:,} rows in {stats['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
+    table.add_row("written", f"{stats['rows_written']:,} keys in {stats['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
     table.add_row("cluster", f"{stats['tables']} tables, {stats['regions']} regions, {len(stats['stores'])} stores, {stats['locks']} locks")
     table.add_row("clients", f"{stats['streams']} streams, {stats['subscriptions']} subscriptions")
     return table

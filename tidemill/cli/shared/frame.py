@@ -17,6 +17,8 @@ HELD_S = 10.0
 """Some region is always the slowest. It is named if it has not moved for so long, or something is wrong with it."""
 HIGH_LAG_S, VERY_HIGH_LAG_S = 60.0, 600.0
 _GAP = "  "
+_PROBLEM_LINES = 4
+"""Of an error, and of what to do about it."""
 
 
 class Style(enum.StrEnum):
@@ -248,15 +250,22 @@ def _problem(feed: Mapping[str, Any], width: int) -> list[Line]:
     if not error:
         return []
     style = _STATE_STYLE.get(feed["state"], Style.SOFT) if feed["state"] != "normal" else Style.SOFT
-    lines = _wrapped(printable(f"{error['code']}: {error['message']}"), width, style, "  ")
+    lines = _first(_wrapped(printable(f"{error['code']}: {error['message']}"), width, style, "  "))
     if error["hint"]:
-        lines += _wrapped(f"to do: {printable(error['hint'])}", width, Style.PLAIN, "  ")
+        lines += _first(_wrapped(f"to do: {printable(error['hint'])}", width, Style.PLAIN, "  "))
     notes = []
     if feed["retry_at"]:
         notes.append(f"tried again at {datetime.fromtimestamp(feed['retry_at']):%H:%M:%S}")
     if feed["holds_log_until"]:
         notes.append(f"the log is kept for it until {datetime.fromtimestamp(feed['holds_log_until']):%Y-%m-%d %H:%M:%S}")
     return lines + (_wrapped("; ".join(notes), width, Style.SOFT, "  ") if notes else [])
+
+
+def _first(lines: list[Line]) -> list[Line]:
+    """Return the first lines. A statement in an error may be long, and would push the other changefeeds off the screen."""
+    if len(lines) <= _PROBLEM_LINES:
+        return lines
+    return [*lines[:_PROBLEM_LINES], [("  … all of it: tidemill changefeed show", Style.SOFT)]]
 
 
 def _wrapped(text: str, width: int, style: Style, indent: str = "") -> list[Line]:

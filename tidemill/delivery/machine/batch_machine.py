@@ -359,7 +359,7 @@ class BatchMachine:
         notes: list[A.Action] = []
         if self._now >= self._next_storage_word:
             self._next_storage_word = self._now + self._policy.storage_word_s
-            notes.append(A.Warn(f"batch {batch.number} waits for storage, and is tried again until it is there: {self._error}"))
+            notes.append(A.Warn(self._told(f"batch {batch.number} waits for storage, and is tried again until it is there")))
         return [*notes, *self._wait(batch.storage_pauses.next())]
 
     def _try_again(self) -> Iterable[A.Action]:
@@ -379,8 +379,13 @@ class BatchMachine:
         if self._reaction.grace:
             pause = max(pause, GRACE_S)
         notes: list[A.Action] = [A.RefreshLog()] if self._reaction.refresh else []
-        notes.append(A.Warn(f"batch {batch.number} failed and is tried again in {pause:.0f} s: {self._error}"))
+        notes.append(A.Warn(self._told(f"batch {batch.number} is tried again in {pause:.0f} s")))
         return [*notes, *self._wait(pause)]
+
+    def _told(self, then: str) -> str:
+        """The cause first, then what follows from it, then what to do: a line may be cut short."""
+        error = self._error
+        return f"{error.message}{_gap(error)}({then})" + (f"\n  {error.hint}" if error.hint else "")
 
     def _wait(self, pause: float) -> Iterable[A.Action]:
         note = A.NoteFailure(self._error)
@@ -394,8 +399,7 @@ class BatchMachine:
         batch, error = self.batch, self._error
         attempts = f", {batch.attempts} attempts" if batch.attempts > 1 else ""
         hint = " ".join(filter(None, (error.hint, limit)))
-        gap = "\n" if "\n" in error.message else " "
-        message = f"{error.message}{gap}(batch {batch.number} of {self._feed}, {batch}{attempts})"
+        message = f"{error.message}{_gap(error)}(batch {batch.number} of {self._feed}, {batch}{attempts})"
         return self._over(made(error.code, message, hint, retryable=error.retryable), error)
 
     # ------------------------------------------------------------------ the end
@@ -503,3 +507,8 @@ def under_way(saved: SavedPosition, planned: tuple[int, int] | None, ranges: Ran
     starts = Position.of([start for start, _ in ranges]) if ranges else Position(planned[0])
     end = end_of(planned[1], ranges)
     return end if starts == saved and not saved.covers(end) else None
+
+
+def _gap(error: TidemillError) -> str:
+    """What stands between an error's message and what is said behind it: some show a statement in lines of its own."""
+    return "\n" if "\n" in error.message else " "

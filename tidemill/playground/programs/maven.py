@@ -48,6 +48,12 @@ def installed(
     return folder
 
 
+def told(name: str, folder: Path) -> str:
+    """A line for a person: what lies in a folder that `installed` returned, and how large it is."""
+    jars = [path.stat().st_size for path in folder.rglob("*.jar")]
+    return f"      {name}: {len(jars)} jars, {sum(jars) >> 20} MB, in {folder}"
+
+
 def check_sums(name: str, folder: Path, wanted: str, error: type[TidemillError] = ProgramError) -> None:
     """Raises `error` if the jars in a folder are not those of a list, as sha256sum writes it."""
     listed = {jar: digest for digest, jar in (line.split() for line in wanted.splitlines())}

@@ -4,7 +4,7 @@ In: rows, DDLs, resolved ts; or messages. Out: messages; or events. Read `events
 """
 
 from tidemill.protocols.open.control import control_messages
-from tidemill.protocols.open.decode import Fault, OpenMessageError, decode
+from tidemill.protocols.open.decode import Fault, OpenMessageError, decode, texts
 from tidemill.protocols.open.encode import OpenTable, ddl_message, resolved_message
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
 
@@ -22,4 +22,5 @@ __all__ = [
     "ddl_message",
     "decode",
     "resolved_message",
+    "texts",
 ]

@@ -107,6 +107,12 @@ def decode(key: bytes | None, value: bytes | None, *, fetch: Fetch | None = None
     return events if fetch is None else [_whole(event, fetch, budget) for event in events]
 
 
+def texts(key: bytes, value: bytes) -> tuple[list[str], list[str]]:
+    """Return the JSON of each event in a message's key and in its value, as it stands there. Raises OpenMessageError."""
+    heads, bodies = _frames("key", key, _WORD), _frames("value", value, 0)
+    return [one.data.decode(errors="replace") for one in heads], [one.data.decode(errors="replace") for one in bodies]
+
+
 def _expanded(body: _Place, budget: Budget) -> _Place:
     """Return the value's text, expanded if it is compressed."""
     try:

@@ -42,7 +42,16 @@ BAD_REQUEST = frozenset(
         *("FilterRuleInvalid", "ChangefeedUpdateRefused", "MySQLConnectionError", "MySQLInvalidConfig", "CaptureNotExist"),
         *("SchedulerRequestFailed", "ActiveActiveTSOIndexIncompatible", "InvalidTableRoutingRule", "TableRouteConflict"),
         *("ChangeFeedAlreadyExists", "InvalidChangefeedID", "InvalidKeyspace", "InvalidReplicaConfig", "CliCheckpointTsIsInFuture"),
-        *("SameUpstreamDownstream", "UpstreamMissMatch", "TableNotSupportMove", "ClusterIDMismatch", "GCTTLExceeded"),
+        *(
+            "NewKafkaSink",
+            "FailToCreateExternalStorage",
+            "AvroSchemaAPIError",
+            "SameUpstreamDownstream",
+            "UpstreamMissMatch",
+            "TableNotSupportMove",
+            "ClusterIDMismatch",
+            "GCTTLExceeded",
+        ),
     )
 )
 """Codes of what the caller can mend. The first two lines are TiCDC's own list; it answers the others with 500."""
@@ -73,7 +82,7 @@ def ticdc_code(error: TidemillError) -> str:
     if error.code.startswith("CDC:"):
         return error.code
     if isinstance(error, SinkError | TopicError) and error.code not in _OURS:
-        return "CDC:ErrSinkURIInvalid"  # TiCDC answers so whatever fails when it tries a sink
+        return "CDC:ErrSinkURIInvalid"
     return _OURS.get(error.code, INTERNAL)
 
 

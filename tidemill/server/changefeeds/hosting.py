@@ -159,8 +159,10 @@ class Hosting:
             self._feeds.save_state(feed)
 
     def _ended(self, feed: Feed, report: Mapping[str, Any]) -> None:
-        life = feed.life
-        feed.figures = replace(feed.figures, checkpoint_ts=report.get("checkpoint_ts", feed.checkpoint_ts))
+        life, before = feed.life, feed.checkpoint_ts
+        feed.figures = replace(feed.figures, checkpoint_ts=report.get("checkpoint_ts", before))
+        if feed.checkpoint_ts > before:
+            life.advanced(time.time())  # errors that came after it are in this report
         match report["how"]:
             case "reached":
                 life.reached()

@@ -20,6 +20,7 @@ from tidemill.config.replica_config import with_own
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError, TidemillError
 from tidemill.rules.skip import parse_skip_rows
+from tidemill.rules.unmatched import unmatched
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.changefeeds.capture_control import CaptureControl
@@ -80,10 +81,13 @@ class Operations:
                 await self._feeds.write(name, lambda: self._feeds.files.remove(feed))
                 await self._capture.take_wanted()
                 raise
+            feed.warned = tuple(await asyncio.to_thread(_unmatched, config, tables))
             self._feeds.add(feed)
             if wide is not None:
                 self._capture.created(wide)
         log.info("changefeed %s is created at %s", name, tso.describe(settings.start_ts))
+        for warning in feed.warned:
+            log.warning("changefeed %s: %s", name, warning)
         self._hosting.begin(feed)
         return s.CreatedChangefeed(self._questions.info(feed), tables)
 
@@ -289,12 +293,18 @@ class Operations:
         return info
 
 
+def _unmatched(config: ChangefeedConfig, tables: s.TableLists) -> list[str]:
+    names = [(table.database_name, table.table_name) for table in tables.all_tables]
+    return unmatched(config.filter.rules, names, case_sensitive=config.case_sensitive)
+
+
 def _check_sink_answers(sink: SinkUri) -> None:
-    """Raises InvalidSinkUri with what the sink answers."""
+    """Raises InvalidSinkUri with what the sink answers, or, if it does not answer now, the error for that."""
     try:
         check_sink_reachable(sink)
     except TidemillError as error:
-        raise e.InvalidSinkUri(f"{error.code}: {error.message}", hint=error.hint) from error
+        kind = e.sink_away(sink.scheme, error) if error.retryable else e.InvalidSinkUri
+        raise kind(error.message, hint=error.hint) from error
 
 
 def _bare(address: str) -> str:

@@ -29,13 +29,18 @@ def lasting(code: int) -> bool:
 
 
 _TOO_LARGE = {10, 18}
+_NO_ANSWER = {-185: "_TIMED_OUT", -187: "_ALL_BROKERS_DOWN", -195: "_TRANSPORT", -193: "_RESOLVE", -192: "_MSG_TIMED_OUT"}
+_AWAY = (
+    "Do the brokers run, and does the way from this machine lead to them: names, ports, firewall? Clients go to the addresses that brokers "
+    "advertise (advertised.listeners), not only to those in the sink URI."
+)
 
 
 def sink_error(code: int, message: str) -> SinkError:
     """Return the error for a code, retryable or not."""
     if code in _TOO_LARGE:
         return MessageRefused(redact(message))
-    return (SinkError if lasting(code) else SinkUnavailable)(redact(message))
+    return SinkError(redact(message)) if lasting(code) else SinkUnavailable(redact(message), hint=_AWAY if code in _NO_ANSWER else "")
 
 
 def from_kafka(error: KafkaError, doing: str) -> SinkError:

@@ -44,7 +44,7 @@ def main() -> None:
         made = make()
     except TidemillError as error:
         fail(error)
-    print(f"{made}, {made.stat().st_size >> 20} MiB")
+    print(f"      classes of Spark's Java: {made.stat().st_size >> 20} MiB, {made}")
 
 
 if __name__ == "__main__":

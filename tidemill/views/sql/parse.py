@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
+from tidemill.extras import extra
 from tidemill.rules.names import did_you_mean
 from tidemill.views.plan import Table
 from tidemill.views.refusal import refuse
+
+with extra("views"):
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
 
 _TRY_CAST = re.compile(r"\btry_cast\s*\(", re.IGNORECASE)
 _TAKEN = {"_row_key", "_weight", "__tidemill_op"}

@@ -2,6 +2,7 @@
 
 from tidemill.playground.programs.canal_client.client import PROGRAM
 from tidemill.playground.programs.canal_client.jars import compiled, jars
+from tidemill.playground.programs.maven import told
 
 compiled(PROGRAM, jars())
-print(jars())
+print(told("Canal's Java client", jars()))

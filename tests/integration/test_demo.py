@@ -1,0 +1,60 @@
+"""`tidemill demo` as a newcomer runs it, and what it says to do next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.delivery.runs import PATIENCE_S, await_that
+from tidemill.cli.playground.next_steps import next_commands
+from tidemill.demo.first import STATEMENTS
+from tidemill.process.ports import free_ports
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+PROGRAM = f"{shlex.quote(sys.executable)} -m tidemill.cli.main"
+
+
+def number(said: str, before: str, after: str) -> int:
+    [found] = re.findall(rf"{before}\s*([\d,]+) {after}", said)
+    return int(found.replace(",", ""))
+
+
+def test_the_demo_shows_changes_and_figures_that_add_up(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*shlex.split(PROGRAM), "demo", "--seconds", "3", "--dir", str(tmp_path / "demo")], capture_output=True, text=True, check=False
+    )
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    places = [said.index(word) for word in (*STATEMENTS, "The page of this run", "upstream wrote", "Equal:", "What next")]
+    assert places == sorted(places)
+    shown = said[places[0] : said.index("The page of this run")]
+    assert re.findall(r'value  {"(\w+)"', shown) == ["q", "u", "u", "d"]
+    flat = re.sub(r"\s+", " ", said)
+    changes, events = number(flat, "upstream wrote", "row changes"), number(flat, "delivered", "row events")
+    assert events == changes + number(flat, "", "updates that change a unique key")
+    assert "rows/s" not in said
+
+
+def test_the_next_commands_work_as_printed(tmp_path: Path) -> None:
+    port, page = free_ports(2)
+    playground, run, show = next_commands(PROGRAM, pd=f"127.0.0.1:{port}", page=f"127.0.0.1:{page}", folder=tmp_path / "first")
+    with (tmp_path / "said").open("w") as said, subprocess.Popen(shlex.split(playground), stdout=said, stderr=said) as upstream:
+        await_that(lambda: "PD is at" in (tmp_path / "said").read_text(), "the playground serves")
+        with subprocess.Popen(shlex.split(run), stdout=said, stderr=said) as running:
+            deadline = time.monotonic() + PATIENCE_S
+            while not (shown := subprocess.run(shlex.split(show), capture_output=True, text=True, check=False).stdout):
+                assert running.poll() is None, (tmp_path / "said").read_text()
+                assert time.monotonic() < deadline
+            assert "shop.users" in shown
+            with urllib.request.urlopen(f"http://127.0.0.1:{page}/", timeout=30) as answer:
+                assert b"<title>" in answer.read()
+            running.terminate()
+        upstream.terminate()

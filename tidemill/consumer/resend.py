@@ -32,6 +32,7 @@ from tidemill.protocols.all import PROTOCOLS, spec_of
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.rules.dispatch import partition
 from tidemill.sinks.base import BatchContext
+from tidemill.sinks.event_messages import EventMessages, MessageDriver
 from tidemill.sinks.parts import file_errors
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
 from tidemill.sinks.storage.paths import wants_tables
@@ -70,10 +71,11 @@ class Republish:
         self._sink, self._state = sink, state
         self._dispatcher = config.dispatcher()
         self._driver, self._tasks = open_driver_sink(sink.text), open_task_sink(sink.text)
-        self._control = control_messages_of(sink)
         self._output = Output(sink.encoding, UTC)
         self._counts = self._driver.ensure_topics({sink.topic})
         self._targets, self._first = targets_of(self._counts)
+        assert isinstance(self._driver, MessageDriver), "what encodes events sends messages"
+        self._driver.speak(EventMessages(control_messages_of(sink.encoding), lambda topic: self._counts[topic], lambda: self._targets))
         self._shapes = Shapes()
         self._encoders: dict[JsonStyle, EncodesRows] = {}
         self._encoded_shapes = 0
@@ -171,9 +173,7 @@ class Republish:
             self._deliver(BatchContext(FEED, self._number, self._epoch, self._from_ts, to_ts, item=0), batch.rows)
             for ddl in batch.ddls:
                 self._send_ddl(ddl)
-            resolved = self._control.resolved_message(to_ts) if self._control is not None else None
-            if resolved is not None:
-                self._driver.resolved(self._targets, *resolved)
+            self._driver.resolved(to_ts)
             self._driver.finish_batch(context)
         except SinkUnavailable:
             self._driver.discard(context)
@@ -215,12 +215,7 @@ class Republish:
             ts=ddl.ts, done_ts=ddl.ts, job_id=0, schema_version=0, seq=0, type=int(ddl.type), schema=ddl.schema, table=ddl.table,
             pre_schema="", pre_table="", table_id=0, query=ddl.query, raw_query=ddl.query, reprinted=True,
         )  # fmt: skip
-        message = self._control.ddl_message(event) if self._control is not None else None
-        if message is None or self._control is None:
-            return
-        topic = self._topic(ddl.schema, ddl.table) if ddl.table else self._sink.topic
-        partitions = [0] if self._control.ddl_on_first_partition else range(self._counts[topic])
-        self._driver.ddl(topic, *message, partitions)
+        self._driver.ddl(event, self._topic(ddl.schema, ddl.table) if ddl.table else self._sink.topic)
 
 
 def default_state(sink: SinkUri) -> Path:

@@ -89,7 +89,7 @@ class Delivery:
     ) -> BatchDriver:
         """The driver that runs the batches. `on_failure`: called for each failed attempt that will be followed by another. `started_ts`:
         rows at or below it may have been delivered before."""
-        events = SinkEvents(self.settings, self.router, packs)
+        events = SinkEvents(self.settings, self.router, packs, self.sink)
         return BatchDriver(
             feed=self.settings.feed,
             source=source,
@@ -104,6 +104,7 @@ class Delivery:
             refresh_topics=packs.refresh_topics,
             retry=retry,
             stop=self.stop,
+            zone=self.settings.zone,
             started_ts=started_ts,
             cluster_id=cluster_id,
             on_failure=on_failure,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from tidemill.kernels.sql import SqlRowEncoder
 from tidemill.protocols.options import EncodingOptions
 from tidemill.records import KIND_DELETE, KIND_INSERT
 from tidemill.sinks.base import BatchContext, FenceCheck, no_fence_check
-from tidemill.sinks.mysql.control import MysqlControl
 from tidemill.sinks.mysql.driver import MysqlDriverSink
 from tidemill.sinks.mysql.task import MysqlTaskSink
 from tidemill.tidb.keys import record_key
@@ -97,9 +95,7 @@ class Sink:
     def ddl(self, query: str, ts: int = LATER + 10, **given: Any) -> None:
         """Hand a DDL of the table `t` to the driver."""
         event = replace(ddl_event(table_version("s", "t"), ts, query=query), **given)
-        message = MysqlControl(UTC, "").ddl_message(event)
-        assert message is not None
-        self.driver.ddl("t", *message, range(1))
+        assert self.driver.ddl(event, "t")
 
     def close(self) -> None:
         """Close all connections."""

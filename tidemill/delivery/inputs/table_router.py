@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 
 from tidemill.config.database import Atomicity
 from tidemill.config.file import ChangefeedConfig
-from tidemill.config.lake import LakeMode
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.inputs.routed_names import database_ddl, routed_ddl, routed_version
@@ -17,7 +16,8 @@ from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, 
 from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.errors import ConfigError
 from tidemill.protocols.all import spec_of
-from tidemill.protocols.common.messages import ControlMessages, KeyValue, SendsBootstrap
+from tidemill.protocols.common.messages import ControlMessages, SendsBootstrap
+from tidemill.protocols.options import EncodingOptions
 from tidemill.protocols.spec import Needs, load
 from tidemill.protocols.sql.keys import spread_columns
 from tidemill.rules.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
@@ -26,9 +26,8 @@ from tidemill.rules.selectors import ColumnSelectors, without
 from tidemill.rules.skip import SkipRow
 from tidemill.rules.table_filter import TableFilter
 from tidemill.rules.table_routes import TableRoutes
-from tidemill.sinks.lake.control import LakeControl
-from tidemill.sinks.mysql.control import MysqlControl
-from tidemill.sinks.storage.control import StorageControl
+from tidemill.sinks.base import DriverSink
+from tidemill.sinks.event_messages import EventMessages, MessageDriver
 from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action
@@ -267,15 +266,8 @@ class TableRouter:
         return self._force or info.is_view or info.has_usable_key
 
 
-def control_messages_of(sink: SinkUri, zone: tzinfo = UTC) -> ControlMessages | None:
-    """What writes DDL and resolved messages: the protocol, or a sink with a format of its own; None if neither does."""
-    options = sink.encoding
-    if wants_tables(sink):
-        return StorageControl(sink)
-    if sink.mysql is not None:
-        return MysqlControl(zone, sink.mysql.time_zone)
-    if sink.lake is not None:
-        return LakeControl(history=sink.lake.mode is LakeMode.CHANGES)
+def control_messages_of(options: EncodingOptions) -> ControlMessages | None:
+    """The protocol's messages besides rows; None without a protocol."""
     if options.protocol is None:
         return None
     spec = spec_of(options.protocol)
@@ -285,20 +277,19 @@ def control_messages_of(sink: SinkUri, zone: tzinfo = UTC) -> ControlMessages | 
 
 
 class SinkEvents:
-    """DDL and resolved events for the sink. See `batch.Events`."""
+    """DDLs for the sink, and for a sink of messages what these are. See `batch.Events`."""
 
-    def __init__(self, settings: Settings, router: TableRouter, packs: PackStore) -> None:
-        self._control, self._router, self._packs = control_messages_of(settings.sink, settings.zone), router, packs
+    def __init__(self, settings: Settings, router: TableRouter, packs: PackStore, sink: DriverSink) -> None:
+        self._router, self._packs = router, packs
+        self._control: ControlMessages | None = None
+        self._takes_ddls = True
+        if isinstance(sink, MessageDriver):
+            self._control = control_messages_of(settings.sink.encoding)
+            self._takes_ddls = self._control is not None
+            sink.speak(EventMessages(self._control, packs.partitions, self.targets))
 
-    def ddl(self, event: DdlEvent) -> tuple[str, bytes | None, bytes | None, Sequence[int]] | None:
-        if self._control is None:
-            return None
-        message = self._control.ddl_message(self._router.routed(event))
-        if message is None:
-            return None
-        topic = self._router.topic(event)
-        partitions = 1 if self._control.ddl_on_first_partition else self._packs.partitions(topic)
-        return topic, *message, range(partitions)
+    def downstream(self, event: DdlEvent) -> tuple[DdlEvent, str] | None:
+        return (self._router.routed(event), self._router.topic(event)) if self._takes_ddls else None
 
     def bootstraps(self) -> Iterator[tuple[str, bytes | None, bytes | None, Sequence[int]]]:
         """The bootstrap messages of all tables, for the begin of a delivery."""
@@ -313,9 +304,6 @@ class SinkEvents:
     def sends_bootstrap(self) -> bool:
         """Whether the protocol has bootstrap messages."""
         return isinstance(self._control, SendsBootstrap) and self._control.sends_bootstrap
-
-    def resolved(self, ts: int) -> KeyValue | None:
-        return self._control.resolved_message(ts) if self._control is not None else None
 
     def targets(self) -> Sequence[Target]:
         return self._packs.targets

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 
-from tidemill.config.database import MysqlOptions
 from tidemill.config.uri import SinkUri
 from tidemill.protocols.all import spec_of
 from tidemill.sinks.spec import open_driver_sink
@@ -24,21 +22,11 @@ def check_sink_reachable(sink: SinkUri, stop: threading.Event | None = None) -> 
             registrar.meet()
         finally:
             registrar.close()
-    if sink.mysql is not None:
-        _check_database(sink.mysql)
+    if sink.spec.reach:
+        sink.spec.load(sink.spec.reach)(sink)
         return
     driver = open_driver_sink(sink.text)
     try:
         driver.ensure_topics({sink.topic})
     finally:
         driver.close()
-
-
-def _check_database(options: MysqlOptions) -> None:
-    from tidemill.sinks.mysql.connection import Connection, ServerFault  # a client of databases; other sinks need not load it
-
-    try:
-        with closing(Connection(options)) as connection:
-            connection.rows("SELECT 1")
-    except ServerFault as fault:
-        raise fault.error(f"{options.host}:{options.port}") from fault

@@ -21,14 +21,16 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tidemill.config import parameters as p
+from tidemill.config import sinks
 from tidemill.config.database import TIDB_WORKERS, MysqlOptions, mysql_options
 from tidemill.config.encoding import encoding_options
 from tidemill.config.faults import Faults, unknown_parameter
 from tidemill.config.lake import DELTA_ON_S3, LakeMode, LakeOptions, delta_place, lake_options
 from tidemill.config.parameters import DateSeparator, Parameter, Scheme
+from tidemill.config.sinks import SinkSpec
 from tidemill.config.values import Adjusted, any_text, with_parameter
 from tidemill.errors import ConfigError, redact
-from tidemill.protocols.all import PROTOCOLS, SPELLINGS, spec_of
+from tidemill.protocols.all import PROTOCOLS, SPELLINGS, brought, spec_of
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.rules.names import did_you_mean
 from tidemill.rules.topics import check_topic
@@ -135,10 +137,10 @@ class SinkUri:
     """A checked sink URI. `text` is complete, with secrets and parameters from the TOML file: pass it to workers, but print `str()`."""
 
     text: str = field(repr=False)
-    scheme: Scheme
+    scheme: str  # a `Scheme`, or that of another package
     encoding: EncodingOptions
     topic: str
-    path: str  # file and messages: absolute; s3: within the bucket
+    path: str  # file and messages: absolute; s3: within the bucket; of another package's sink as it stands
     partition_num: int | None
     split_on_dispatch_key: bool
     create_tables: bool  # send CREATE TABLE before the rows that tables have at the start
@@ -147,6 +149,7 @@ class SinkUri:
     canal: CanalOptions | None = None
     mysql: MysqlOptions | None = None
     lake: LakeOptions | None = None
+    own: Mapping[str, Any] = field(default_factory=dict, hash=False)  # values of `SinkSpec.parameters`
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -169,7 +172,12 @@ class SinkUri:
         )
 
     @property
-    def protocol(self) -> MessageFormat | None:
+    def spec(self) -> SinkSpec:
+        """The sink that takes this URI."""
+        return next(spec for spec in sinks.of_scheme(self.scheme) if spec.wants(self))
+
+    @property
+    def protocol(self) -> str | None:
         """The protocol. None: blackhole without encoding."""
         return self.encoding.protocol
 
@@ -212,9 +220,9 @@ class SinkUri:
         return self.kafka
 
 
-def parse_protocol(text: str) -> MessageFormat:
-    """Parse TiCDC's name of a protocol. Raises ValueError, also for protocols that are not supported yet."""
-    known = SPELLINGS.get(text.lower())
+def parse_protocol(text: str) -> str:
+    """Parse TiCDC's name of a protocol, or that of another package's. Raises ValueError, also for protocols that are not supported yet."""
+    known = SPELLINGS.get(text.lower()) or brought(text)
     if known is not None:
         return known.format
     supported = ", ".join(spec.spellings[0] for spec in PROTOCOLS.values())
@@ -240,35 +248,36 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
         if name in given:
             continue
         with faults.collected():
-            parsed = _value(name, value, warnings, "configuration, [sink]")
-            if scheme in PARAMETERS[name].schemes:
+            parsed = _value(PARAMETERS[name], value, warnings, "configuration, [sink]")
+            if takes(scheme, PARAMETERS[name]):
                 given[name], values[name] = value, parsed
             elif not p.asks_for_nothing(name, value):
-                raise ConfigError(f"configuration, [sink]: {name} is not supported for {scheme.value}://")
+                raise ConfigError(f"configuration, [sink]: {name} is not supported for {scheme}://")
             elif parsed != default_of(PARAMETERS[name]):
-                warnings.append(f"{name} has no meaning for {scheme.value}://")
+                warnings.append(f"{name} has no meaning for {scheme}://")
     faults.check()
     protocol = values.get("protocol", MessageFormat.CANAL if scheme is Scheme.CANAL else None)
     if scheme is Scheme.CANAL and protocol is not MessageFormat.CANAL:
         raise ConfigError("sink URI: canal:// writes Canal's own entries; leave out the protocol")
-    if scheme in p.WITHOUT_PROTOCOL and protocol is not None:
+    sink = next(sinks.of_scheme(scheme))
+    if not sink.has_protocol and protocol is not None:
         what = "a database has" if scheme is Scheme.MYSQL else "tables have"
         raise ConfigError(f"sink URI {redact(text)}: {what} no protocol", hint="Leave out the protocol, also in the TOML file.")
-    if protocol is None and scheme is not Scheme.BLACKHOLE and scheme not in p.WITHOUT_PROTOCOL:
+    if protocol is None and sink.has_protocol and sink.needs_protocol:
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
     spec = spec_of(protocol) if protocol is not None else None
     if scheme is Scheme.S3 and (spec is None or not spec.file_extension):
-        takes = " and ".join(sorted((s.spellings[0] for s in PROTOCOLS.values() if s.file_extension), reverse=True))
-        raise ConfigError(f"sink URI: s3:// takes protocol={takes}")
+        files = " and ".join(sorted((s.spellings[0] for s in PROTOCOLS.values() if s.file_extension), reverse=True))
+        raise ConfigError(f"sink URI: s3:// takes protocol={files}")
     if spec is not None and spec.not_on_kafka and scheme is Scheme.KAFKA:
         raise ConfigError(f"sink URI {redact(text)}: protocol {spec.spellings[0]} is for files: {spec.not_on_kafka}")
     _warn_of_others(protocol, values, warnings)
     if values.get("split-on-dispatch-key") and values.get("output-raw-change-event"):
         raise ConfigError("sink URI: split-on-dispatch-key and output-raw-change-event ask for the opposite of each other")
-    whole = {name: default_of(parameter) for name, parameter in PARAMETERS.items()} | values
+    whole = {name: default_of(parameter) for name, parameter in parameters_of(scheme).items()} | values
     if "worker-count" not in values and parts.scheme.startswith("tidb"):
         whole["worker-count"] = TIDB_WORKERS
-    encoding = replace(encoding_options(protocol, whole), as_sql=scheme is Scheme.MYSQL)
+    encoding = encoding_options(protocol, whole)
     if scheme is Scheme.CANAL:  # an update of a key is an update for Canal's clients
         encoding = replace(
             encoding,
@@ -279,7 +288,7 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     lake = lake_options(parts, whole, text) if scheme in p.LAKE else None
     if lake is not None:
         every_change = lake.mode is LakeMode.CHANGES
-        encoding = replace(encoding, as_columns=True, every_image=every_change, output_raw_change_event=every_change)
+        encoding = replace(encoding, every_image=every_change, output_raw_change_event=every_change)
     return SinkUri(
         text=f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?" + urlencode(given, quote_via=quote) if given else ""),
         scheme=scheme,
@@ -294,6 +303,7 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
         canal=_canal_options(parts, whole, text) if scheme is Scheme.CANAL else None,
         mysql=mysql_options(parts, whole, text) if scheme is Scheme.MYSQL else None,
         lake=lake,
+        own={parameter.name: whole[parameter.name] for parameter in sink.parameters},
         warnings=tuple(warnings),
     )
 
@@ -318,7 +328,7 @@ def check_alone(text: str) -> None:
     faults.check()
 
 
-def _read(text: str, faults: Faults) -> tuple[SplitResult, Scheme, dict[str, str], dict[str, Any], list[str]]:
+def _read(text: str, faults: Faults) -> tuple[SplitResult, str, dict[str, str], dict[str, Any], list[str]]:
     """Return the URI's parts, its scheme, its parameters as text and as values, and warnings."""
     try:
         parts = urlsplit(text.strip())
@@ -327,17 +337,35 @@ def _read(text: str, faults: Faults) -> tuple[SplitResult, Scheme, dict[str, str
     if "\0" in unquote(parts.netloc + parts.path):
         raise ConfigError(f"sink URI {redact(text)}: it has a zero byte (%00)")
     scheme = _scheme(parts, text)
+    known = parameters_of(scheme)
     given, warnings = _parameters(scheme, parts, text, faults)
     values: dict[str, Any] = {}
     for name, value in given.items():
         with faults.collected():
-            values[name] = _value(name, value, warnings, "sink URI")
+            values[name] = _value(known[name], value, warnings, "sink URI")
     return parts, scheme, given, values, warnings
 
 
 def check_parameter(name: str, text: str, where: str) -> None:
     """Check a value without its sink. `where` names the place for errors. Raises ConfigError."""
-    _value(name, text, [], where)
+    _value(PARAMETERS[name], text, [], where)
+
+
+def parameters_of(scheme: str) -> Mapping[str, Parameter]:
+    """Return all parameters by name, with those that only the sink of this scheme has."""
+    own = {parameter.name: parameter for spec in sinks.of_scheme(scheme) for parameter in spec.parameters}
+    return own | PARAMETERS
+
+
+def takes(scheme: str, parameter: Parameter) -> bool:
+    """Return whether a parameter has a meaning for the sink of a scheme. One of another package has its own, and those of every sink of
+    messages that has no broker, or without a protocol those of every sink."""
+    if scheme in p.ALL_SCHEMES:
+        return scheme in parameter.schemes
+    spec = next(sinks.of_scheme(scheme))
+    return parameter in spec.parameters or (
+        Scheme.BLACKHOLE in parameter.schemes if spec.has_protocol else parameter.schemes == p.ALL_SCHEMES
+    )
 
 
 def default_of(parameter: Parameter) -> Any:
@@ -347,18 +375,27 @@ def default_of(parameter: Parameter) -> Any:
     return parameter.parse(parameter.default)
 
 
-def _warn_of_others(protocol: MessageFormat | None, values: Mapping[str, Any], warnings: list[str]) -> None:
+def uses(protocol: str | None, parameter: Parameter) -> bool:
+    """Return whether a protocol uses a parameter. Without a protocol, any may be used."""
+    if protocol is None or protocol in PROTOCOLS:
+        return protocol is None or protocol in parameter.protocols
+    return parameter.name in spec_of(protocol).options or parameter.protocols == frozenset(PROTOCOLS)
+
+
+def _warn_of_others(protocol: str | None, values: Mapping[str, Any], warnings: list[str]) -> None:
     """Warn of parameters that the protocol does not use."""
     for name, value in values.items():
-        parameter = PARAMETERS[name]
-        if protocol is not None and protocol not in parameter.protocols and value != default_of(parameter):
-            warnings.append(f"{name} has no meaning for protocol {protocol.value}")
+        parameter = PARAMETERS.get(name)
+        if parameter is not None and not uses(protocol, parameter) and value != default_of(parameter):
+            warnings.append(f"{name} has no meaning for protocol {protocol}")
 
 
-def _scheme(parts: SplitResult, text: str) -> Scheme:
+def _scheme(parts: SplitResult, text: str) -> str:
     word = parts.scheme
     if word in _SCHEME_WORDS and "://" in text:
         return _SCHEME_WORDS[word]
+    if word and "://" in text and sinks.brought(word) is not None:
+        return word
     supported = ", ".join(dict.fromkeys(f"{s.value}://" for s in _SCHEME_WORDS.values()))
     if word in _LATER_SCHEMES:
         raise ConfigError(f"sink URI: {word}:// is not supported yet; supported: {supported}")
@@ -367,38 +404,38 @@ def _scheme(parts: SplitResult, text: str) -> Scheme:
     raise ConfigError(f"sink URI: no sink is called {word}://{did_you_mean(word, _SCHEME_WORDS)}; supported: {supported}")
 
 
-def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -> tuple[dict[str, str], list[str]]:
+def _parameters(scheme: str, parts: SplitResult, text: str, faults: Faults) -> tuple[dict[str, str], list[str]]:
     """Return the parameters with a meaning, as text, and warnings about the others."""
     if parts.fragment:
         raise ConfigError(f"sink URI {redact(text)}: a `#` has to be written %23")
     given: dict[str, str] = {}
     warnings: list[str] = []
     seen: set[str] = set()
+    known = parameters_of(scheme)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name in seen:
-            if name in PARAMETERS:
+            if name in known:
                 faults.add(ConfigError(f"sink URI: {name} is given twice"))
             continue
         seen.add(name)
-        if name in PARAMETERS and scheme in PARAMETERS[name].schemes:
+        if name in known and takes(scheme, known[name]):
             given[name] = value
         elif name in p.UNSUPPORTED:
             if not p.asks_for_nothing(name, value):
                 faults.add(p.not_supported("sink URI", name))
         elif name in p.UNUSED:
             warnings.append(f"{name} has no meaning for Tidemill: {p.UNUSED[name]}")
-        elif name not in PARAMETERS:
-            known = {*PARAMETERS, *p.UNUSED, *p.UNSUPPORTED}
-            faults.add(unknown_parameter("sink URI", name, known))
+        elif name not in known:
+            faults.add(unknown_parameter("sink URI", name, {*known, *p.UNUSED, *p.UNSUPPORTED}))
         elif scheme in p.LAKE and name in p.NOT_OF_LAKES:
-            faults.add(ConfigError(f"sink URI: {name} is not for {scheme.value}://", hint=f"Leave it out; {p.NOT_OF_LAKES[name]} says it."))
+            faults.add(ConfigError(f"sink URI: {name} is not for {scheme}://", hint=f"Leave it out; {p.NOT_OF_LAKES[name]} says it."))
         else:
-            warnings.append(f"{name} has no meaning for {scheme.value}://")
+            warnings.append(f"{name} has no meaning for {scheme}://")
     return given, warnings
 
 
-def _value(name: str, text: str, warnings: list[str], where: str) -> Any:
-    parameter = PARAMETERS[name]
+def _value(parameter: Parameter, text: str, warnings: list[str], where: str) -> Any:
+    name = parameter.name
     try:
         if "\0" in text and parameter.parse is not any_text and not parameter.secret:
             raise ValueError("it has a zero byte")
@@ -411,7 +448,7 @@ def _value(name: str, text: str, warnings: list[str], where: str) -> Any:
         raise ConfigError(f"{where}: {name}{shown}: {error}") from None
 
 
-def _path(scheme: Scheme, parts: SplitResult, text: str) -> str:
+def _path(scheme: str, parts: SplitResult, text: str) -> str:
     path = unquote(parts.path)
     if scheme is Scheme.S3:
         if not parts.netloc or "@" in parts.netloc or ":" in parts.netloc:
@@ -419,10 +456,12 @@ def _path(scheme: Scheme, parts: SplitResult, text: str) -> str:
         return path.strip("/")
     if scheme is Scheme.DELTA:
         return delta_place(parts, text)
+    if scheme not in p.ALL_SCHEMES:
+        return path
     if scheme not in (Scheme.FILE, Scheme.MESSAGES):
         return ""
     if parts.netloc not in ("", "localhost") or not path.startswith("/"):
-        raise ConfigError(f"sink URI {redact(text)}: expected an absolute path: {scheme.value}:///path")
+        raise ConfigError(f"sink URI {redact(text)}: expected an absolute path: {scheme}:///path")
     if not path.strip("/") or (scheme is Scheme.MESSAGES and path.endswith("/")):
         raise ConfigError(f"sink URI {redact(text)}: it names no {'file' if scheme is Scheme.MESSAGES else 'folder'}")
     return path.rstrip("/")
@@ -505,7 +544,7 @@ def _canal_options(parts: SplitResult, values: Mapping[str, Any], text: str) -> 
     return CanalOptions(host, destination, store, values["start-ts"], any_wait, values["store-age"], values["store-size"])
 
 
-def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, Any]) -> StorageOptions:
+def _storage_options(scheme: str, parts: SplitResult, values: Mapping[str, Any]) -> StorageOptions:
     s3 = S3Options(
         bucket=urlsplit(values["warehouse"]).netloc if scheme is Scheme.ICEBERG else parts.netloc,
         region=values["region"] or "",

@@ -17,7 +17,7 @@ import numpy as np
 
 from tidemill.changelog.storage import durable
 from tidemill.config.file import ChangefeedConfig
-from tidemill.config.parameters import Scheme
+from tidemill.config.sinks import Ddls, Place
 from tidemill.config.uri import SinkUri
 from tidemill.consumer.order.progress import STATE, Progress
 from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, style_of_row, targets_of
@@ -35,7 +35,6 @@ from tidemill.sinks.base import BatchContext
 from tidemill.sinks.event_messages import EventMessages, MessageDriver
 from tidemill.sinks.parts import file_errors
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
-from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.types.jsonstyle import JsonStyle
 
@@ -63,7 +62,7 @@ class Republish:
         if sink.protocol is None or not spec_of(sink.protocol).from_events:
             words = ", ".join(spec.spellings[0] for spec in PROTOCOLS.values() if spec.from_events)
             raise ConfigError(f"--sink-uri {sink}: messages of this protocol cannot be made of events", hint=f"Use one of {words}.")
-        if wants_tables(sink):
+        if sink.spec.ddls is not Ddls.MESSAGES:
             raise ConfigError(
                 f"--sink-uri {sink}: files of tables cannot be made of events, which tell no table's schema",
                 hint="Use messages://FILE for canal-json, or file:// with open-protocol.",
@@ -220,7 +219,7 @@ class Republish:
 
 def default_state(sink: SinkUri) -> Path:
     """Return the default state file: beside the file or folder of the sink, for Kafka in the current folder."""
-    if sink.scheme in (Scheme.FILE, Scheme.MESSAGES):
+    if sink.path and sink.spec.place in (Place.FOLDER, Place.BUCKET):
         path = Path(sink.path)
         return path.with_name(path.name + ".consumer")
     return Path(f"tidemill-consume-{sink.topic}.state")

@@ -21,7 +21,7 @@ from tidemill.delivery.measure.timings import Timings
 from tidemill.delivery.measure.traced import timings_of
 from tidemill.errors import TidemillError
 from tidemill.sinks.base import DriverSink, HeedsStop
-from tidemill.sinks.spec import open_driver_sink, spec_of
+from tidemill.sinks.spec import open_driver_sink
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 
@@ -99,8 +99,8 @@ class Delivery:
             sink_uri=self.settings.sink.text,
             runner=runner,
             fence=fence,
-            by_commit_ts=spec_of(self.settings.sink).by_commit_ts,
-            one_task=spec_of(self.settings.sink).one_task(self.settings.sink),
+            by_commit_ts=self.settings.sink.spec.by_commit_ts,
+            one_task=self.settings.sink.spec.one_task(self.settings.sink),
             refresh_topics=packs.refresh_topics,
             retry=retry,
             stop=self.stop,

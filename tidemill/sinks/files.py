@@ -76,7 +76,7 @@ class FilesDriverSink(MessageDriver):
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
         self._uri = uri
         self._folder = Path(uri.path)
-        self._protocol = uri.protocol.value if uri.protocol is not None else ""
+        self._protocol = str(uri.protocol or "")
         self._parts = PartReader(self._folder / _PARTS)
         self._publisher = Publisher(LocalStore(self._folder))
         self._fresh = fresh

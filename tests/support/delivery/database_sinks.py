@@ -66,7 +66,7 @@ class Sink:
     def __init__(self, db: MariaDb, parameters: str = "", *, fresh: bool = False) -> None:
         uri = parse_sink_uri(f"{db.uri}?worker-count=4&{parameters}")
         self.driver, self.task = MysqlDriverSink(uri, fresh=fresh), MysqlTaskSink(uri)
-        self._encoder = SqlRowEncoder([TableProgram("s", name, info) for name, info, _ in TABLES], EncodingOptions(None, as_sql=True))
+        self._encoder = SqlRowEncoder([TableProgram("s", name, info) for name, info, _ in TABLES], EncodingOptions(None))
         self._keep: list[object] = []
 
     def begin(

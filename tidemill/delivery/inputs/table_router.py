@@ -9,7 +9,7 @@ from datetime import tzinfo
 
 from tidemill.config.database import Atomicity
 from tidemill.config.file import ChangefeedConfig
-from tidemill.config.parameters import Scheme
+from tidemill.config.sinks import Ddls
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.inputs.routed_names import database_ddl, routed_ddl, routed_version
 from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, Target
@@ -28,7 +28,6 @@ from tidemill.rules.table_filter import TableFilter
 from tidemill.rules.table_routes import TableRoutes
 from tidemill.sinks.base import DriverSink
 from tidemill.sinks.event_messages import EventMessages, MessageDriver
-from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
@@ -60,10 +59,16 @@ class Settings:
         """How rows become messages. Written into packs, so without the registry's address: it may hold a password, and no task needs it."""
         encoding = replace(self.sink.encoding, avro=replace(self.sink.encoding.avro, registry=""))
         ignored = frozenset(self.config.filter.ignore_txn_start_ts)
-        if encoding.protocol is not None and spec_of(encoding.protocol).describes_tables and self.sink.scheme is not Scheme.MESSAGES:
+        if encoding.protocol is not None and spec_of(encoding.protocol).describes_tables and self.sink.spec.server_zone:
             # TiCDC names its server's zone, whatever zone the rows were read in; what is written for comparison keeps the default.
             encoding = replace(encoding, simple=replace(encoding.simple, location=str(self.zone)))
-        return Output(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
+        sink = self.sink.spec
+        encoder = sink.encoder if encoding.protocol is None else ""
+        return Output(
+            *(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows),
+            encoder=encoder,
+            as_statements=sink.ddls is Ddls.STATEMENTS,
+        )
 
 
 LEFT_OUT = -1
@@ -78,12 +83,9 @@ class TableRouter:
         self._place = place
         self._filter: TableFilter = settings.config.table_filter()
         self._force, self._bdr = settings.config.force_replicate, settings.config.bdr_mode
-        one_target = settings.sink.scheme is Scheme.CANAL  # which keeps one order over all tables
-        self._dispatcher = Dispatcher([]) if one_target else settings.config.dispatcher()
-        self._database = settings.sink.mysql
-        self._lake = settings.sink.lake is not None
-        self._files = wants_tables(settings.sink)
-        self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
+        self._sink, self._uri = settings.sink.spec, settings.sink
+        self._dispatcher = Dispatcher([]) if self._sink.by_commit_ts else settings.config.dispatcher()
+        self._events: EventFilters = settings.config.event_filters(whole_updates=self._sink.whole_updates)
         self._selectors: ColumnSelectors = settings.config.column_selectors()
         self._routes = settings.config.table_routes()
         self._topic = settings.sink.topic
@@ -97,12 +99,12 @@ class TableRouter:
     @property
     def into_database(self) -> bool:
         """Whether DDLs are run in a database."""
-        return self._database is not None
+        return self._sink.ddls is Ddls.STATEMENTS
 
     @property
-    def sends_steps(self) -> bool:
-        """Whether a RENAME TABLE of several tables goes out pair by pair, as messages that are run one by one."""
-        return self._database is None and not self._lake and not self._files
+    def ddls(self) -> Ddls:
+        """What becomes of DDLs."""
+        return self._sink.ddls
 
     def table(self, version: TableVersion) -> PackedTable | None:
         """A table whose rows are delivered, else None. Settings that do not fit it are its fault, see `PackedTable`."""
@@ -127,7 +129,7 @@ class TableRouter:
 
     def _routed(self, version: TableVersion) -> PackedTable:
         """Raises ConfigError for settings that do not fit the table."""
-        if self._database is not None:
+        if self.into_database:
             dropped = self._selectors.dropped(version, set())
             return PackedTable(
                 version,
@@ -150,8 +152,8 @@ class TableRouter:
         )
 
     def _described(self, version: TableVersion) -> TableVersion:
-        """A table as the sink hears of it: under its name downstream. A lake's tables do not have the columns that selectors leave out."""
-        if self._lake and (dropped := self._selectors.dropped(version, set())):
+        """A table as the sink hears of it: under its name downstream. Tables of a lake do not have the columns that selectors leave out."""
+        if self._sink.only_delivered_columns and (dropped := self._selectors.dropped(version, set())):
             version = replace(version, info=without(version.info, dropped))
         return routed_version(version, self._routes)
 
@@ -162,7 +164,7 @@ class TableRouter:
     def _spread(self, version: TableVersion) -> DispatchRule:
         """How the rows of a table are shared among the tasks that write into a database: by the columns of its one unique key, or all go to
         one task."""
-        whole = self._database is None or self._database.atomicity is not Atomicity.NONE
+        whole = self._uri.mysql is not None and self._uri.mysql.atomicity is not Atomicity.NONE
         columns = () if whole else spread_columns(version.info)
         return DispatchRule(DispatchMode.COLUMNS, columns=columns) if columns else DispatchRule()
 
@@ -185,10 +187,10 @@ class TableRouter:
         """A DDL under the names that it has downstream. Raises TableRoutingFailed."""
         if event.group:
             event = replace(event, group=tuple(self.routed(member) for member in event.group))
-        if self._database is not None:
+        if self.into_database:
             return database_ddl(event, self._routes)
         found = routed_ddl(event, self._routes) if self._routes else event
-        if not self._lake:
+        if not self._sink.only_delivered_columns:
             return found
         before, after, other = (one and self._described(one) for one in (event.before, event.after, event.other))
         return replace(found, before=before, after=after, other=other)
@@ -218,7 +220,7 @@ class TableRouter:
         if not any(self.passes(*name) for name in names):
             return False
         versions = [v for v in (event.before, event.after) if v is not None]
-        if self._database is not None:  # a table may get its key later, and has to be there then
+        if self.into_database:  # a table may get its key later, and has to be there then
             return not any(version.info.is_sequence for version in versions)
         return not versions or any(self._eligible(v.info) for v in versions)
 
@@ -257,7 +259,7 @@ class TableRouter:
         """Whether DDLs of a table are delivered: for a database also before it has a key."""
         if not self.passes(version.schema, version.table) or version.info.is_sequence:
             return False
-        return self._database is not None or self._eligible(version.info)
+        return self.into_database or self._eligible(version.info)
 
     def _eligible(self, info: TableInfo) -> bool:
         """TiCDC's rule: a usable key, or forced; views always, sequences never. Temporary tables count, though they have no rows."""

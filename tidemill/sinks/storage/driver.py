@@ -61,7 +61,7 @@ class StorageDriverSink:
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
         assert uri.storage is not None
         self._layout, self._store, self._fresh = layout_of(uri), store_of(uri), fresh
-        self._protocol = uri.protocol.value if uri.protocol is not None else ""
+        self._protocol = str(uri.protocol or "")
         self._options = uri.storage
         self._tables: dict[str, _Table] = {}  # by topic
         self._newest: dict[int, str] = {}  # topic by logical table id

@@ -113,7 +113,7 @@ class LakeDriverSink:
         parts.begin(self._store, ctx, self._head.resolved_ts)
 
     def _open(self, ctx: BatchContext) -> Head:
-        mark = f"{self._uri.scheme.value}, {self._lake.mode.value}"
+        mark = f"{self._uri.scheme}, {self._lake.mode.value}"
         if not owner.check(self._store.read(owner.TABLES_NOTE), str(self._store), ctx.feed, mark):
             self._store.create(owner.TABLES_NOTE, owner.note(ctx.feed, mark))
         self._progress.claim(ctx.epoch, ctx.check_fence)

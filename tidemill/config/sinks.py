@@ -1,0 +1,210 @@
+"""`SinkSpec`: all that the rest of Tidemill knows of a sink, and the table of those that are built in.
+
+What a spec names as `module:name` is imported on first use, so a worker loads the libraries of one sink only, and a spec may name what is
+in a layer above. Sinks of other packages are entry points of the group `tidemill.sinks`.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemill import plugins
+from tidemill.config.database import Atomicity
+from tidemill.config.parameters import Parameter, Scheme
+from tidemill.errors import ConfigError
+from tidemill.protocols.all import spec_of
+
+
+class Ddls(enum.Enum):
+    """What becomes of DDLs."""
+
+    MESSAGES = "messages"  # in TiCDC's text; a RENAME TABLE of several tables is a message a pair
+    TABLES = "tables"  # the sink changes its tables
+    STATEMENTS = "statements"  # a database runs them: with all names, and for tables that have no key yet
+
+
+class Place(enum.Enum):
+    """What the authority and the path of the sink URI are."""
+
+    HOSTS = "hosts"  # machines that are called, and what is found there
+    BUCKET = "bucket"  # or a folder
+    FOLDER = "folder"
+    SERVED = "served"  # hosts and a name, or without hosts a folder
+
+
+def _no(uri: Any) -> bool:
+    return False
+
+
+def _yes(uri: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSpec:
+    """One sink. `task` and `driver` are classes (`module:class`) of the sink URI, see `tidemill.sinks.base`. Functions that are given as
+    such take a `SinkUri`."""
+
+    name: str
+    schemes: frozenset[str]
+    task: str
+    driver: str
+    wants: Callable[[Any], bool] = _yes
+    """Of several sinks with one scheme the first that wants the URI takes it."""
+    place: Place = Place.FOLDER
+    topic_in_path: bool = False
+    ddls: Ddls = Ddls.MESSAGES
+    has_protocol: bool = True
+    """Whether rows are messages of a protocol."""
+    needs_protocol: bool = True
+    """Whether the sink URI has to name one."""
+    encoder: str = ""
+    """Without a protocol: what encodes rows, a function of (table programs, `EncodingOptions`)."""
+    parameters: tuple[Parameter, ...] = ()
+    """Parameters of the sink URI that only this sink has; their values are in `SinkUri.own`. For sinks of other packages."""
+    keeps_parts: bool = True
+    """Its output stays in place, so a delivery can replace the output of an earlier one: the driver's class takes `fresh`."""
+    by_commit_ts: bool = False
+    """It keeps one order over all tables: each task has a range of commit ts of all tables, and there is one target."""
+    one_task: Callable[[Any], bool] = _no
+    """Whether one task has all rows, in the order of their commits."""
+    only_delivered_columns: bool = False
+    """Its tables do not have the columns that column selectors leave out."""
+    whole_updates: bool = False
+    """`ignore-update-only-columns` has no meaning: updates of all columns come, as in TiCDC."""
+    server_zone: bool = True
+    """Messages that describe tables name the changefeed's zone, as TiCDC's servers do."""
+    together: str = ""
+    """What it publishes by intervals of time of all tables together; empty: tables may get ahead of each other."""
+    reach: str = ""
+    """A function that checks that the downstream answers, before a changefeed starts. Empty: the sink's topic is made."""
+    doctor: str = ""
+    """A function that yields `Finding`s for `tidemill doctor`."""
+
+    def load(self, place: str) -> Any:
+        """Return what `module:name` names. Raises ConfigError."""
+        module, _, name = place.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+_S = "tidemill.sinks."
+
+SINKS = (
+    SinkSpec(
+        "kafka",
+        frozenset({Scheme.KAFKA}),
+        _S + "kafka.task:KafkaTaskSink",
+        _S + "kafka.driver:KafkaDriverSink",
+        place=Place.HOSTS,
+        topic_in_path=True,
+        keeps_parts=False,
+        doctor="tidemill.doctor.downstream:kafka",
+    ),
+    SinkSpec(
+        "storage",
+        frozenset({Scheme.FILE, Scheme.S3}),
+        _S + "storage.task:StorageTaskSink",
+        _S + "storage.driver:StorageDriverSink",
+        place=Place.BUCKET,
+        wants=lambda uri: uri.protocol is not None and bool(spec_of(uri.protocol).file_extension),
+        ddls=Ddls.TABLES,
+        whole_updates=True,
+        together="files",
+        doctor="tidemill.doctor.downstream:folder_or_bucket",
+    ),
+    SinkSpec(
+        "files",
+        frozenset({Scheme.FILE, Scheme.S3}),
+        _S + "files:FilesTaskSink",
+        _S + "files:FilesDriverSink",
+        place=Place.BUCKET,
+        whole_updates=True,
+        together="files",
+        doctor="tidemill.doctor.downstream:folder_or_bucket",
+    ),
+    SinkSpec(
+        "canal",
+        frozenset({Scheme.CANAL}),
+        _S + "canal.task:CanalTaskSink",
+        _S + "canal.driver:CanalDriverSink",
+        place=Place.SERVED,
+        by_commit_ts=True,
+        together="entries",
+    ),
+    SinkSpec(
+        "messages",
+        frozenset({Scheme.MESSAGES}),
+        _S + "messages:MessagesTaskSink",
+        _S + "messages:MessagesDriverSink",
+        server_zone=False,
+        doctor="tidemill.doctor.downstream:folder_or_bucket",
+    ),
+    SinkSpec(
+        "mysql",
+        frozenset({Scheme.MYSQL}),
+        _S + "mysql.task:MysqlTaskSink",
+        _S + "mysql.driver:MysqlDriverSink",
+        place=Place.HOSTS,
+        ddls=Ddls.STATEMENTS,
+        has_protocol=False,
+        encoder="tidemill.kernels.sql:SqlRowEncoder",
+        one_task=lambda uri: uri.database.atomicity is Atomicity.GLOBAL,
+        reach=_S + "mysql.connection:check_reachable",
+        doctor="tidemill.doctor.downstream:database",
+    ),
+    SinkSpec(
+        "lake",
+        frozenset({Scheme.DELTA, Scheme.ICEBERG}),
+        _S + "lake.task:LakeTaskSink",
+        _S + "lake.driver:LakeDriverSink",
+        place=Place.BUCKET,
+        ddls=Ddls.TABLES,
+        has_protocol=False,
+        encoder=_S + "lake.rows:typed_rows",
+        only_delivered_columns=True,
+        together="tables",
+        doctor="tidemill.doctor.downstream:lake",
+    ),
+    SinkSpec(
+        "blackhole",
+        frozenset({Scheme.BLACKHOLE}),
+        _S + "blackhole:BlackholeTaskSink",
+        _S + "blackhole:BlackholeDriverSink",
+        needs_protocol=False,
+        keeps_parts=False,
+    ),
+)
+"""The sinks that are built in."""
+
+
+RESERVED = frozenset(
+    {
+        *Scheme,
+        *("kafka+ssl", "mysql+ssl", "tidb", "tidb+ssl", "delta+s3"),
+        *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "gcs", "gs", "azblob", "azure", "noop"),
+    }
+)
+"""Schemes that no other package can take."""
+
+
+def brought(scheme: str) -> SinkSpec | None:
+    """Return the sink of another package with this scheme. Raises ConfigError for one that cannot be used."""
+    point = plugins.offered(plugins.SINKS, RESERVED).get(scheme)
+    if point is None:
+        return None
+    spec: SinkSpec = plugins.load(point, SinkSpec)
+    return replace(spec, schemes=frozenset({scheme}))
+
+
+def of_scheme(scheme: str) -> Iterator[SinkSpec]:
+    """Yield the sinks that take URIs of a scheme. Raises ConfigError if there is none."""
+    found: list[SinkSpec | None] = [spec for spec in SINKS if scheme in spec.schemes]
+    found = found or [brought(scheme)]
+    for spec in found:
+        if spec is None:
+            raise ConfigError(f"no sink is called {scheme}://")
+        yield spec

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import enum
 import importlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import SplitResult
 
 from tidemill import plugins
 from tidemill.config.database import Atomicity
 from tidemill.config.parameters import Parameter, Scheme
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, redact
 from tidemill.protocols.all import spec_of
+from tidemill.protocols.options import EncodingOptions, MessageFormat
+from tidemill.protocols.spec import ProtocolSpec
 
 
 class Ddls(enum.Enum):
@@ -45,6 +49,34 @@ def _yes(uri: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """A sink URI that is being read: `given` are the parameters that it or the TOML file has, `values` all, defaults included."""
+
+    text: str
+    parts: SplitResult
+    scheme: str
+    given: Mapping[str, Any]
+    values: Mapping[str, Any]
+    protocol: ProtocolSpec | None
+    encoding: EncodingOptions
+
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@,]+):([0-9]{1,5})")
+
+
+def hosts_of(parts: SplitResult, text: str) -> tuple[str, ...]:
+    """Return each HOST:PORT of a sink URI. Raises ConfigError."""
+    if "@" in parts.netloc:
+        raise ConfigError(f"sink URI {redact(text)}: user and password go into the parameters sasl-user and sasl-password")
+    hosts = tuple(parts.netloc.split(","))
+    for host in hosts:
+        match = _HOST.fullmatch(host)
+        if not match or not 1 <= int(match[2]) <= 65_535:
+            raise ConfigError(f"sink URI {redact(text)}: {host!r} is not HOST:PORT")
+    return hosts
+
+
+@dataclass(frozen=True, slots=True)
 class SinkSpec:
     """One sink. `task` and `driver` are classes (`module:class`) of the sink URI, see `tidemill.sinks.base`. Functions that are given as
     such take a `SinkUri`."""
@@ -55,6 +87,8 @@ class SinkSpec:
     driver: str
     wants: Callable[[Any], bool] = _yes
     """Of several sinks with one scheme the first that wants the URI takes it."""
+    read: str = ""
+    """A function of `Reading` that returns fields of the `SinkUri`: path, options of the sink, an encoding that it changes."""
     place: Place = Place.FOLDER
     topic_in_path: bool = False
     ddls: Ddls = Ddls.MESSAGES
@@ -62,6 +96,8 @@ class SinkSpec:
     """Whether rows are messages of a protocol."""
     needs_protocol: bool = True
     """Whether the sink URI has to name one."""
+    only_protocol: str = ""
+    """The one that it writes, which the sink URI need not name."""
     encoder: str = ""
     """Without a protocol: what encodes rows, a function of (table programs, `EncodingOptions`)."""
     parameters: tuple[Parameter, ...] = ()
@@ -91,7 +127,7 @@ class SinkSpec:
         return getattr(importlib.import_module(module), name)
 
 
-_S = "tidemill.sinks."
+_S, _C = "tidemill.sinks.", "tidemill.config."
 
 SINKS = (
     SinkSpec(
@@ -99,6 +135,7 @@ SINKS = (
         frozenset({Scheme.KAFKA}),
         _S + "kafka.task:KafkaTaskSink",
         _S + "kafka.driver:KafkaDriverSink",
+        read=_C + "kafka:read",
         place=Place.HOSTS,
         topic_in_path=True,
         keeps_parts=False,
@@ -109,6 +146,7 @@ SINKS = (
         frozenset({Scheme.FILE, Scheme.S3}),
         _S + "storage.task:StorageTaskSink",
         _S + "storage.driver:StorageDriverSink",
+        read=_C + "storage:read",
         place=Place.BUCKET,
         wants=lambda uri: uri.protocol is not None and bool(spec_of(uri.protocol).file_extension),
         ddls=Ddls.TABLES,
@@ -121,6 +159,7 @@ SINKS = (
         frozenset({Scheme.FILE, Scheme.S3}),
         _S + "files:FilesTaskSink",
         _S + "files:FilesDriverSink",
+        read=_C + "storage:read",
         place=Place.BUCKET,
         whole_updates=True,
         together="files",
@@ -131,6 +170,8 @@ SINKS = (
         frozenset({Scheme.CANAL}),
         _S + "canal.task:CanalTaskSink",
         _S + "canal.driver:CanalDriverSink",
+        read=_C + "canal:read",
+        only_protocol=MessageFormat.CANAL,
         place=Place.SERVED,
         by_commit_ts=True,
         together="entries",
@@ -140,6 +181,7 @@ SINKS = (
         frozenset({Scheme.MESSAGES}),
         _S + "messages:MessagesTaskSink",
         _S + "messages:MessagesDriverSink",
+        read=_C + "storage:read_messages",
         server_zone=False,
         doctor="tidemill.doctor.downstream:folder_or_bucket",
     ),
@@ -148,6 +190,7 @@ SINKS = (
         frozenset({Scheme.MYSQL}),
         _S + "mysql.task:MysqlTaskSink",
         _S + "mysql.driver:MysqlDriverSink",
+        read=_C + "sink_fields:read_database",
         place=Place.HOSTS,
         ddls=Ddls.STATEMENTS,
         has_protocol=False,
@@ -161,6 +204,7 @@ SINKS = (
         frozenset({Scheme.DELTA, Scheme.ICEBERG}),
         _S + "lake.task:LakeTaskSink",
         _S + "lake.driver:LakeDriverSink",
+        read=_C + "sink_fields:read_lake",
         place=Place.BUCKET,
         ddls=Ddls.TABLES,
         has_protocol=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.config.uri import StorageOptions
+from tidemill.config.storage import StorageOptions
 from tidemill.sinks.storage import tables
 from tidemill.sinks.storage.paths import check_names
 from tidemill.tidb.schema.events import DdlEvent

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
 
@@ -39,29 +40,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@contextmanager
+def found_in(folder: Path) -> Iterator[None]:
+    """A process in which the packages of a folder are found; it forgets them afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        plugins.offered.cache_clear()
+        yield
+    plugins.offered.cache_clear()
+
+
 @pytest.fixture
-def extended(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def extended(site: Path) -> Iterator[None]:
     """This process with the package."""
-    with on_path(site, monkeypatch):
+    with found_in(site):
         yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "tidemill_sink_example"]:
         del sys.modules[name]
-
-
-class on_path:
-    """A process in which packages of a folder are found, and forgotten afterwards."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self._folder, self._patch = folder, patch
-
-    def __enter__(self) -> None:
-        self._patch.syspath_prepend(str(self._folder))
-        importlib.invalidate_caches()
-        plugins.offered.cache_clear()
-
-    def __exit__(self, *ended: object) -> None:
-        self._patch.undo()
-        plugins.offered.cache_clear()
 
 
 @pytest.mark.usefixtures("extended")
@@ -95,7 +90,7 @@ def test_config_check_and_doctor_know_them(tmp_path: Path, capsys: pytest.Captur
     assert code == 0
     assert "mark" in told
     code, _, error = tidemill(capsys, *check, f"journal://{tmp_path}/j?protocol=tabs&marc=1")
-    assert (code, "did you mean mark" in error) == (1, True)
+    assert (code, "did you mean `mark`" in error) == (1, True)
     assert "no protocol" in tidemill(capsys, *check, f"journal://{tmp_path}/j")[2]
     found = [finding.text for finding in packages()]
     assert len(found) == 4
@@ -128,9 +123,9 @@ def brings(folder: Path, group: str, name: str, place: str) -> Path:
     ("place", "why"),
     [("no_such_module:X", "No module named"), ("tidemill.tso:absent", "has no attribute"), ("tidemill.tso:compose", "not a SinkSpec")],
 )
-def test_a_broken_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, why: str) -> None:
+def test_a_broken_package_is_named(tmp_path: Path, place: str, why: str) -> None:
     with (
-        on_path(brings(tmp_path, plugins.SINKS, "broken", place), monkeypatch),
+        found_in(brings(tmp_path, plugins.SINKS, "broken", place)),
         pytest.raises(ConfigError, match=f"package other: the entry point tidemill.sinks: broken = .*{why}"),
     ):
         parse_sink_uri("broken:///x?protocol=csv")
@@ -144,18 +139,16 @@ def test_a_broken_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (plugins.PROTOCOLS, "csv", "file:///x?protocol=quack"),
     ],
 )
-def test_what_is_built_in_cannot_be_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, name: str, ask: str) -> None:
-    with on_path(brings(tmp_path, group, name, "tidemill.tso:compose"), monkeypatch):
+def test_what_is_built_in_cannot_be_taken_over(tmp_path: Path, group: str, name: str, ask: str) -> None:
+    with found_in(brings(tmp_path, group, name, "tidemill.tso:compose")):
         assert parse_sink_uri("kafka://h:1/t?protocol=open-protocol").spec.name == "kafka"
         with pytest.raises(ConfigError, match=f"package other: .* {name} = .*it is built in"):
             parse_sink_uri(ask)
         assert [finding.health.value for finding in packages()] == ["failed"]
 
 
-def test_a_verb_that_is_built_in_cannot_be_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with on_path(brings(tmp_path, plugins.COMMANDS, "tso", "tidemill.tso:compose"), monkeypatch):
+def test_a_verb_that_is_built_in_cannot_be_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with found_in(brings(tmp_path, plugins.COMMANDS, "tso", "tidemill.tso:compose")):
         assert tidemill(capsys, "tso", "1")[0] == 0
         code, _, error = tidemill(capsys, "quack")
     assert (code, "it is built in" in error) == (1, True)

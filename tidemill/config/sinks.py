@@ -48,6 +48,10 @@ def _yes(uri: Any) -> bool:
     return True
 
 
+def _never(uri: Any) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A sink URI that is being read: `given` are the parameters that it or the TOML file has, `values` all, defaults included."""
@@ -108,6 +112,12 @@ class SinkSpec:
     """It keeps one order over all tables: each task has a range of commit ts of all tables, and there is one target."""
     one_task: Callable[[Any], bool] = _no
     """Whether one task has all rows, in the order of their commits."""
+    shares_tables: Callable[[Any], bool] = _no
+    """Of statements: whether tasks may share the rows of a table, by its unique key; else one task has all of them."""
+    ends_every_ms: Callable[[Any], int] = _never
+    """Batches end at the multiples of so many milliseconds of the upstream's clock. 0: they need not."""
+    flush_ms: Callable[[Any], int] = _never
+    """Milliseconds for which rows may wait before their file is finished. 0: it has no such files."""
     only_delivered_columns: bool = False
     """Its tables do not have the columns that column selectors leave out."""
     whole_updates: bool = False
@@ -121,10 +131,19 @@ class SinkSpec:
     doctor: str = ""
     """A function that yields `Finding`s for `tidemill doctor`."""
 
+    package: str = ""
+    """The package that brings it; empty: it is built in."""
+
     def load(self, place: str) -> Any:
-        """Return what `module:name` names. Raises ConfigError."""
+        """Return what `module:name` names. Raises ConfigError if the package that brings it does not have that."""
         module, _, name = place.partition(":")
-        return getattr(importlib.import_module(module), name)
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            if not self.package:
+                raise
+            what = f"package {self.package}: the sink {self.name} cannot be used: {place}"
+            raise ConfigError(f"{what}: {error}", hint="Mend or remove the package.") from error
 
 
 _S, _C = "tidemill.sinks.", "tidemill.config."
@@ -150,6 +169,7 @@ SINKS = (
         place=Place.BUCKET,
         wants=lambda uri: uri.protocol is not None and bool(spec_of(uri.protocol).file_extension),
         ddls=Ddls.TABLES,
+        flush_ms=lambda uri: int(uri.storage.flush_interval_ms),
         whole_updates=True,
         together="files",
         doctor="tidemill.doctor.downstream:folder_or_bucket",
@@ -196,6 +216,8 @@ SINKS = (
         has_protocol=False,
         encoder="tidemill.kernels.sql:SqlRowEncoder",
         one_task=lambda uri: uri.database.atomicity is Atomicity.GLOBAL,
+        shares_tables=lambda uri: uri.database.atomicity is Atomicity.NONE,
+        ends_every_ms=lambda uri: int(uri.database.sync_point_every),
         reach=_S + "mysql.connection:check_reachable",
         doctor="tidemill.doctor.downstream:database",
     ),
@@ -209,6 +231,7 @@ SINKS = (
         ddls=Ddls.TABLES,
         has_protocol=False,
         encoder=_S + "lake.rows:typed_rows",
+        flush_ms=lambda uri: int(uri.storage.flush_interval_ms),
         only_delivered_columns=True,
         together="tables",
         doctor="tidemill.doctor.downstream:lake",
@@ -241,7 +264,7 @@ def brought(scheme: str) -> SinkSpec | None:
     if point is None:
         return None
     spec: SinkSpec = plugins.load(point, SinkSpec)
-    return replace(spec, schemes=frozenset({scheme}))
+    return replace(spec, schemes=frozenset({scheme}), package=plugins.package_of(point))
 
 
 def of_scheme(scheme: str) -> Iterator[SinkSpec]:

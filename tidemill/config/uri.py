@@ -113,22 +113,6 @@ class SinkUri:
         return self.encoding.max_batch_size
 
     @property
-    def flush_interval_ms(self) -> int:
-        """How long rows may wait before their file is finished. 0 for sinks without such files."""
-        if self.lake is not None and self.storage is not None:
-            return self.storage.flush_interval_ms
-        return (
-            self.storage.flush_interval_ms
-            if self.storage is not None and self.protocol is not None and spec_of(self.protocol).file_extension
-            else 0
-        )
-
-    @property
-    def sync_point_every_ms(self) -> int:
-        """Batches end at the multiples of so many milliseconds of the upstream's clock. 0: they need not."""
-        return self.mysql.sync_point_every if self.mysql is not None else 0
-
-    @property
     def database(self) -> MysqlOptions:
         """The options of a mysql:// URI."""
         if self.mysql is None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
-from tidemill.config.database import Atomicity
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.sinks import Ddls
 from tidemill.config.uri import SinkUri
@@ -164,8 +163,7 @@ class TableRouter:
     def _spread(self, version: TableVersion) -> DispatchRule:
         """How the rows of a table are shared among the tasks that write into a database: by the columns of its one unique key, or all go to
         one task."""
-        whole = self._uri.mysql is not None and self._uri.mysql.atomicity is not Atomicity.NONE
-        columns = () if whole else spread_columns(version.info)
+        columns = spread_columns(version.info) if self._sink.shares_tables(self._uri) else ()
         return DispatchRule(DispatchMode.COLUMNS, columns=columns) if columns else DispatchRule()
 
     def rows(self, version: TableVersion) -> bool:

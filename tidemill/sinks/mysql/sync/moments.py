@@ -1,4 +1,4 @@
-"""When sync points are. Batches end there: `SinkUri.sync_point_every_ms`."""
+"""When sync points are. Batches end there: `SinkSpec.ends_every_ms`."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult
 
 from tidemill import plugins
 from tidemill.config.database import Atomicity
+from tidemill.config.lake import DELTA_ON_S3
 from tidemill.config.parameters import Parameter, Scheme
 from tidemill.errors import ConfigError, redact
 from tidemill.protocols.all import spec_of
@@ -248,13 +249,16 @@ SINKS = (
 """The sinks that are built in."""
 
 
-RESERVED = frozenset(
-    {
-        *Scheme,
-        *("kafka+ssl", "mysql+ssl", "tidb", "tidb+ssl", "delta+s3"),
-        *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "gcs", "gs", "azblob", "azure", "noop"),
-    }
-)
+WORDS: Mapping[str, Scheme] = {
+    **{scheme.value: scheme for scheme in Scheme},
+    "kafka+ssl": Scheme.KAFKA,
+    **dict.fromkeys(("mysql+ssl", "tidb", "tidb+ssl"), Scheme.MYSQL),
+    DELTA_ON_S3: Scheme.DELTA,
+}
+"""What sink URIs of the built-in sinks begin with."""
+LATER = frozenset({"pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "gcs", "gs", "azblob", "azure", "noop"})
+"""Schemes of TiCDC that are not supported yet."""
+RESERVED = frozenset({*WORDS, *LATER})
 """Schemes that no other package can take."""
 
 

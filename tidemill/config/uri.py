@@ -27,9 +27,9 @@ from tidemill.config.database import MysqlOptions
 from tidemill.config.encoding import encoding_options
 from tidemill.config.faults import Faults, unknown_parameter
 from tidemill.config.kafka import KafkaOptions
-from tidemill.config.lake import DELTA_ON_S3, LakeOptions
+from tidemill.config.lake import LakeOptions
 from tidemill.config.parameters import Parameter, Scheme
-from tidemill.config.sinks import Ddls, Reading, SinkSpec
+from tidemill.config.sinks import LATER, WORDS, Ddls, Reading, SinkSpec
 from tidemill.config.storage import StorageOptions
 from tidemill.config.values import Adjusted, any_text, with_parameter
 from tidemill.errors import ConfigError, redact
@@ -40,19 +40,6 @@ from tidemill.rules.names import did_you_mean
 NEW_TOPIC_PARTITIONS = 3  # partitions of a topic that the Kafka sink creates without partition-num
 
 _LATER_PROTOCOLS = {"maxwell", "craft"}
-_SCHEME_WORDS = {
-    "kafka": Scheme.KAFKA,
-    "kafka+ssl": Scheme.KAFKA,
-    **{s.value: s for s in Scheme},
-    **dict.fromkeys(("mysql+ssl", "tidb", "tidb+ssl"), Scheme.MYSQL),
-    DELTA_ON_S3: Scheme.DELTA,
-}
-_LATER_SCHEMES = {
-    *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"),
-    *("gcs", "gs", "azblob", "azure", "noop"),
-}
-_DESTINATION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@,]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,16 +268,16 @@ def _warn_of_others(protocol: str | None, values: Mapping[str, Any], warnings: l
 
 def _scheme(parts: SplitResult, text: str) -> str:
     word = parts.scheme
-    if word in _SCHEME_WORDS and "://" in text:
-        return _SCHEME_WORDS[word]
+    if word in WORDS and "://" in text:
+        return WORDS[word]
     if word and "://" in text and sinks.brought(word) is not None:
         return word
-    supported = ", ".join(dict.fromkeys(f"{s.value}://" for s in _SCHEME_WORDS.values()))
-    if word in _LATER_SCHEMES:
+    supported = ", ".join(dict.fromkeys(f"{s.value}://" for s in WORDS.values()))
+    if word in LATER:
         raise ConfigError(f"sink URI: {word}:// is not supported yet; supported: {supported}")
     if not word or "://" not in text:
         raise ConfigError(f"sink URI {redact(text)}: it has to begin with one of {supported}")
-    raise ConfigError(f"sink URI: no sink is called {word}://{did_you_mean(word, _SCHEME_WORDS)}; supported: {supported}")
+    raise ConfigError(f"sink URI: no sink is called {word}://{did_you_mean(word, WORDS)}; supported: {supported}")
 
 
 def _parameters(scheme: str, parts: SplitResult, text: str, faults: Faults) -> tuple[dict[str, str], list[str]]:

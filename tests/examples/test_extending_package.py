@@ -149,7 +149,7 @@ def test_what_is_built_in_cannot_be_taken_over(tmp_path: Path, group: str, name:
 
 def test_a_verb_that_is_built_in_cannot_be_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with found_in(brings(tmp_path, plugins.COMMANDS, "tso", "tidemill.tso:compose")):
-        assert tidemill(capsys, "tso", "1")[0] == 0
+        assert tidemill(capsys, "tso", "470762191308718080")[0] == 0
         code, _, error = tidemill(capsys, "quack")
     assert (code, "it is built in" in error) == (1, True)
 
@@ -162,4 +162,4 @@ def test_what_is_built_in_reads_no_entry_points(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(plugins, "entry_points", read)
     for uri in ("kafka://h:1/t?protocol=simple", "file:///x?protocol=csv", "mysql://u@h/", "delta:///x", "blackhole://", "canal:///x"):
         assert parse_sink_uri(uri).spec.name
-    assert tidemill(capsys, "tso", "1")[0] == 0
+    assert tidemill(capsys, "tso", "470762191308718080")[0] == 0

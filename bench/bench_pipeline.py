@@ -74,7 +74,7 @@ def delivery(stack: ExitStack, log: Path, sink_uri: str, dispatcher: str, runner
     )
     reader = LogReader(log)
     upstream = LogSource(reader, load_history(reader), packs, router.ddl)
-    events = SinkEvents(settings, router, packs)
+    events = SinkEvents(settings, router, packs, sink)
     return Delivery(BatchDriver("bench", upstream, events, sink, settings.sink.text, runner, Fence.at(folder)), reader)
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
     (("redaction", False), ("visible", False)),
     (("errors", False),),
-    (("tso", False), ("extras", False), ("logs", True), ("budget", False), ("secret", False)),
+    (("tso", False), ("extras", False), ("plugins", False), ("logs", True), ("budget", False), ("secret", False)),
     (("events", False), ("records", False), ("statefile", False)),
     (("wire", False), ("tidb", False)),
     (("protocols", False),),

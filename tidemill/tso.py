@@ -32,6 +32,11 @@ def physical_ms(ts: int) -> int:
     return ts >> LOGICAL_BITS
 
 
+def next_multiple(ts: int, every_ms: int) -> int:
+    """Return the first ts above another at which the clock's milliseconds are a multiple of `every_ms`."""
+    return compose((physical_ms(ts) // every_ms + 1) * every_ms)
+
+
 def logical(ts: int) -> int:
     """Return the counter of a ts."""
     return ts & (1 << LOGICAL_BITS) - 1

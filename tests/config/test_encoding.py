@@ -10,7 +10,8 @@ from tidemill.config import uri
 from tidemill.config.encoding import check_with_force_replicate, encoding_options
 from tidemill.config.file import parse_config
 from tidemill.config.parameters import DateSeparator
-from tidemill.config.uri import StorageOptions, default_of, parse_sink_uri
+from tidemill.config.storage import StorageOptions
+from tidemill.config.uri import default_of, parse_sink_uri
 from tidemill.errors import ConfigError
 from tidemill.protocols.options import (
     AvroOptions,

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.config.kafka import Tls
 from tidemill.config.parameters import Scheme
-from tidemill.config.uri import Tls, parse_sink_uri
+from tidemill.config.uri import parse_sink_uri
 from tidemill.config.values import parse_duration
 from tidemill.errors import ConfigError
 from tidemill.protocols.options import MessageFormat

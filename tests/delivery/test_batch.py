@@ -38,6 +38,7 @@ from tidemill.errors import (
     TidemillError,
 )
 from tidemill.sinks.base import BatchContext
+from tidemill.sinks.event_messages import EventMessages, MessageDriver
 from tidemill.tidb.schema.events import DdlEvent
 
 QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=2.5, storage_word_s=1000)
@@ -48,7 +49,7 @@ def ddl(ts: int, seq: int = 0) -> DdlEvent:
 
 
 @dataclass
-class Surroundings:
+class Surroundings(MessageDriver):
     """BatchSource, events, sink and runner in one; notes what is called."""
 
     rows: bool = True
@@ -58,6 +59,9 @@ class Surroundings:
     fail_finish: list[TidemillError] = field(default_factory=list)
     calls: list[Any] = field(default_factory=list)
     parallelism: int = 2
+
+    def __post_init__(self) -> None:
+        self.speak(EventMessages(self, lambda topic: 2, self.targets))
 
     # upstream
     def follow(self, to_ts: int) -> None:
@@ -87,17 +91,24 @@ class Surroundings:
     def begin_batch(self, ctx: BatchContext) -> None:
         self.calls.append(("begin", ctx.epoch))
 
-    def ddl(self, topic: Any, key: Any = None, value: Any = None, partitions: Any = None) -> Any:
-        if isinstance(topic, DdlEvent):
-            return "topic", b"key", topic.query.encode(), range(2)
+    def send(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         self.calls.append(("ddl", value, list(partitions)))
-        return None
 
-    def resolved(self, targets: Any, key: Any = None, value: Any = None) -> Any:
-        if isinstance(targets, int):
-            return str(targets).encode(), b""
+    def send_resolved(self, targets: Sequence[tuple[str, int]], key: bytes | None, value: bytes | None) -> None:
         self.calls.append(("resolved", key, list(targets)))
-        return None
+
+    # control messages
+    ddl_on_first_partition = False
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes]:
+        return b"key", event.query.encode()
+
+    def resolved_message(self, ts: int) -> tuple[bytes, bytes]:
+        return str(ts).encode(), b""
+
+    # events
+    def downstream(self, event: DdlEvent) -> tuple[DdlEvent, str]:
+        return event, "topic"
 
     def targets(self) -> list[tuple[str, int]]:
         return [("topic", 0), ("topic", 1)]
@@ -206,7 +217,7 @@ def test_the_interval_of_a_batch_stays_known_while_bootstrap_messages_are_sent(t
         return [("topic", b"k", b"bootstrap", [0])]
 
     one = driver(around, tmp_path, bootstraps=bootstraps)
-    around.ddl = lambda *message: planned.append(one.fence.planned)  # type: ignore[method-assign]
+    around.send = lambda *message: planned.append(one.fence.planned)  # type: ignore[method-assign]
     one.keep_checkpoint(SavedPosition(10), None, saving(lambda report: None))
     one.deliver(0, Position(10), Position(20))
     assert planned == [(10, 20)]

@@ -40,13 +40,13 @@ class GatedDriver(KafkaDriverSink):
         current_gate()("begin a batch", nothing)
         super().begin_batch(ctx)
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+    def send(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         current_gate()("send a DDL", nothing)
-        super().ddl(topic, key, value, partitions)
+        super().send(topic, key, value, partitions)
 
-    def resolved(self, targets: Sequence[Partition], key: bytes | None, value: bytes | None) -> None:
+    def send_resolved(self, targets: Sequence[Partition], key: bytes | None, value: bytes | None) -> None:
         current_gate()("send a resolved ts", nothing)
-        super().resolved(targets, key, value)
+        super().send_resolved(targets, key, value)
 
     def finish_batch(self, ctx: BatchContext) -> None:
         current_gate()("await acknowledgements", nothing)

@@ -22,8 +22,8 @@ def test_topics_have_partition_num_partitions() -> None:
     driver = open_driver_sink("blackhole://?partition-num=7")
     assert driver.ensure_topics({"a"}) == {"a": 7}
     driver.begin_batch(context())
-    driver.ddl("a", b"", None, range(7))
-    driver.resolved([("a", 0)], b"", None)
+    driver.send("a", b"", None, range(7))
+    driver.send_resolved([("a", 0)], b"", None)
     driver.finish_batch(context())
     driver.discard(context())
     driver.close()

@@ -62,7 +62,7 @@ def test_a_drivers_flush_ends_with_the_epoch() -> None:
     sink, look = KafkaDriverSink(parse_sink_uri(NOBODY)), Ending(2)
     ctx = during(look)
     sink.begin_batch(ctx)
-    sink.resolved([("t", 0)], b"k", b"")
+    sink.send_resolved([("t", 0)], b"k", b"")
     with pytest.raises(Fenced):
         sink.finish_batch(ctx)
     sink.discard(ctx)

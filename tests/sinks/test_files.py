@@ -47,9 +47,9 @@ def run_batch(
         sink.deliver(messages_of([row]), TARGETS)
         assert sink.flush() == 1
     if ddl:
-        driver.ddl("t", ddl, b"", range(2))
+        driver.send("t", ddl, b"", range(2))
     if resolved:
-        driver.resolved(TARGETS, b"resolved", b"%d" % number)
+        driver.send_resolved(TARGETS, b"resolved", b"%d" % number)
     driver.finish_batch(context(**interval))
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_visible_before_the_batch_ends_and_nothing_of_a_failed_try(ur
         sink.deliver(messages_of([(0, b"late", b"1")]), TARGETS)
     sink.abandon()
     driver.begin_batch(context(epoch=2))
-    driver.resolved(TARGETS[:1], b"resolved", b"")
+    driver.send_resolved(TARGETS[:1], b"resolved", b"")
     driver.finish_batch(context(epoch=2))
     assert contents(uri) == {f"t/0/{file_name(100, 200)}": [b"resolved"]}
     driver.close()
@@ -176,7 +176,7 @@ def test_a_driver_that_slept_behind_its_check_of_the_fence_changes_nothing(uri: 
 
     late = context(1, epoch=1, from_ts=100, to_ts=200)
     old.begin_batch(late)
-    old.resolved(TARGETS, b"late", b"1")
+    old.send_resolved(TARGETS, b"late", b"1")
     with pytest.raises(SinkUnavailable, match="another driver, of epoch 3"):
         old.finish_batch(replace(late, check_fence=check))
     assert json.loads((folder(uri) / "tidemill.json").read_text())["resolved_ts"] == 300

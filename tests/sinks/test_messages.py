@@ -51,7 +51,7 @@ def run_batch(uri: str, driver: DriverSink, number: int, rows: list[list[tuple[i
         for row in items:
             sink.deliver(messages_of([row]), TARGETS)
         assert sink.flush() == len(items)
-    driver.resolved(TARGETS, b"resolved", b"%d" % number)
+    driver.send_resolved(TARGETS, b"resolved", b"%d" % number)
     driver.finish_batch(ctx)
 
 
@@ -65,8 +65,8 @@ def test_a_batch_is_rows_by_partition_then_ddl_then_resolved(uri: str) -> None:
         sink.deliver(messages_of([(1, b"a", b"%d" % item), (0, b"b", None)]), TARGETS)
         sink.deliver(messages_of([(1, b"c", b"%d" % item)]), TARGETS)
         assert sink.flush() == 3
-    driver.ddl("t", b"ddl", None, range(2))
-    driver.resolved(TARGETS, b"resolved", b"1")
+    driver.send("t", b"ddl", None, range(2))
+    driver.send_resolved(TARGETS, b"resolved", b"1")
     driver.finish_batch(context())
     assert lines(uri) == [
         *(("t", 0, b"b", None), ("t", 0, b"b", None)),

@@ -59,7 +59,7 @@ def test_they_are_nowhere_to_be_read(s3_server: str, tmp_path: Path) -> None:
         command = Path(f"/proc/{context._gateway.proc.pid}/cmdline").read_bytes().decode()
         fence = Fence(reader.storage, "fences/f.json")
         runner = SparkRunner(context, "g")
-        driver = BatchDriver("f", upstream, SinkEvents(chosen, router, packs), sink, chosen.sink.text, runner, fence)
+        driver = BatchDriver("f", upstream, SinkEvents(chosen, router, packs, sink), sink, chosen.sink.text, runner, fence)
         reports: list[Any] = []
         assert deliver_all(driver, log, Position(START), world.end, reports.append)
     finally:

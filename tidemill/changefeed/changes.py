@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tidemill import secret
 from tidemill.config.file import ChangefeedConfig
-from tidemill.config.parameters import PARAMETERS, Scheme
+from tidemill.config.parameters import PARAMETERS
+from tidemill.config.sinks import Place
 from tidemill.config.uri import SinkUri
 from tidemill.errors import redact
 from tidemill.redaction import HIDDEN
@@ -195,13 +196,12 @@ def _settings(sink: SinkUri, config: ChangefeedConfig) -> Iterator[tuple[str, st
     parts = urlsplit(sink.text)
     user, _, hosts = parts.netloc.rpartition("@")
     name, _, password = user.partition(":")
-    yield "scheme", sink.scheme.value
-    yield "address", hosts if sink.scheme in (Scheme.KAFKA, Scheme.MYSQL, Scheme.CANAL) else ""
+    yield "scheme", sink.scheme
+    yield "address", hosts if sink.spec.place in (Place.HOSTS, Place.SERVED) else ""
     yield "user", name
     yield "password", password
-    in_path = "topic" if sink.scheme is Scheme.KAFKA else "path"
-    in_bucket = sink.scheme in (Scheme.S3, Scheme.DELTA, Scheme.ICEBERG)
-    yield in_path, sink.topic if sink.scheme is Scheme.KAFKA else f"{hosts if in_bucket else ''}{parts.path}"
+    bucket = hosts if sink.spec.place is Place.BUCKET and hosts != "localhost" else ""
+    yield ("topic", sink.topic) if sink.spec.topic_in_path else ("path", bucket + parts.path)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     for parameter, value in given.items():
         known = PARAMETERS.get(parameter)

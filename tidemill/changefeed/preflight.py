@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import closing
 from pathlib import Path
 
 from tidemill.changelog.storage.open import make_folder
-from tidemill.config.database import MysqlOptions
-from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.protocols.all import spec_of
@@ -31,28 +28,16 @@ def check_sink_reachable(sink: SinkUri, stop: threading.Event | None = None) -> 
             registrar.meet()
         finally:
             registrar.close()
-    if sink.mysql is not None:
-        _check_database(sink.mysql)
+    if sink.spec.reach:
+        sink.spec.load(sink.spec.reach)(sink)
         return
-    if (folder := _local_folder(sink)) is not None:
-        _check_folder(folder)
+    if folder := sink.spec.folder(sink):
+        _check_folder(Path(folder))
     driver = open_driver_sink(sink.text)
     try:
         driver.ensure_topics({sink.topic})
     finally:
         driver.close()
-
-
-def _local_folder(sink: SinkUri) -> Path | None:
-    """The folder of this machine that a sink writes to; None for other sinks."""
-    match sink.scheme:
-        case Scheme.FILE:
-            return Path(sink.path)
-        case Scheme.MESSAGES:
-            return Path(sink.path).parent
-        case Scheme.DELTA if sink.storage is None or sink.storage.s3 is None:
-            return Path(sink.path)
-    return None
 
 
 def _check_folder(folder: Path) -> None:
@@ -67,13 +52,3 @@ def _check_folder(folder: Path) -> None:
     except SinkError as error:
         hint = "Name a folder that this user can make and write, here and on each machine with Spark's executors."
         raise type(error)(error.message, hint=hint) from error
-
-
-def _check_database(options: MysqlOptions) -> None:
-    from tidemill.sinks.mysql.connection import Connection, ServerFault  # a client of databases; other sinks need not load it
-
-    try:
-        with closing(Connection(options)) as connection:
-            connection.rows("SELECT 1")
-    except ServerFault as fault:
-        raise fault.error(f"{options.host}:{options.port}") from fault

@@ -116,7 +116,7 @@ def replay(
         driver = delivery.driver(packs, delivery.source(reader, history, packs), runner, fence, RETRY, started_ts=target)
         at = start
         while True:
-            end = next_end(reader, history, at, target, settings.sink.sync_point_every_ms) if at < target else target
+            end = next_end(reader, history, at, target, settings.sink.spec.ends_every_ms(settings.sink)) if at < target else target
             if resumed is not None and at == start and resumed.first_end is not None:
                 end = resumed.first_end
             if end == at < target:

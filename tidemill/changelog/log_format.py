@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from tidemill import statefile
+from tidemill import plugins, statefile
 from tidemill.changelog.spread import MAX_PARTITIONS, Layout, SplitTable, with_split
 from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.tso import MAX_TS
@@ -59,10 +59,18 @@ Join = Callable[[str], str]
 
 
 class Source(enum.StrEnum):
-    """Where the rows come from."""
+    """Where the rows come from. A source of another package is the name of its entry point."""
 
     TIKV = "tikv"
     BINLOG = "binlog"
+
+
+def _source(fields: statefile.Fields) -> str:
+    """Return the source that a log.json names. Raises the error of a wrong field for one that nobody brings."""
+    word = fields.text("source")
+    if word not in set(Source) and word in plugins.offered(plugins.SOURCES, frozenset(Source)):
+        return word
+    return fields.choice("source", Source)
 
 
 class Affinity(enum.StrEnum):
@@ -120,7 +128,7 @@ class LogIdentity:
     start_ts: int
     partitions: int
     affinity: Affinity = Affinity.TABLE
-    source: Source = Source.TIKV
+    source: str = Source.TIKV
     partition_by: str | None = None
     split_tables: tuple[int | str, ...] = ()
     capture_rules: tuple[CaptureRules, ...] = ()
@@ -294,7 +302,7 @@ class LogIdentity:
             raise LogError(f"{redact(name)} has format {version}; this Tidemill reads formats 1 to {SPLIT}")
         try:
             return cls(
-                source=fields.choice("source", Source),
+                source=_source(fields),
                 cluster_id=fields.text("cluster_id"),
                 start_ts=fields.integer("start_ts", 1),
                 partitions=fields.integer("partitions", 1, MAX_PARTITIONS),

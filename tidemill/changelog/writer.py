@@ -21,7 +21,7 @@ from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.files.late_rows import LateRows
 from tidemill.changelog.files.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.files.smallfiles import HeadFile, IdentityFile
-from tidemill.changelog.log_format import Affinity, Chain, LogIdentity, SegmentName, Source, UpstreamVersion
+from tidemill.changelog.log_format import Affinity, Chain, LogIdentity, SegmentName, UpstreamVersion
 from tidemill.changelog.options import DEFAULTS, LogOptions
 from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of, take_or_pass
 from tidemill.changelog.reader import LOOKS, LogReader, read_identity
@@ -342,7 +342,7 @@ class LogWriter:
         cluster_id: str | None = None,
         partitions: int | None = None,
         affinity: Affinity | None = None,
-        source: Source | None = None,
+        source: str | None = None,
         options: LogOptions = DEFAULTS,
         share: Share | None = None,
     ) -> LogWriter:
@@ -362,7 +362,7 @@ class LogWriter:
         cluster_id: str | None = None,
         partitions: int | None = None,
         affinity: Affinity | None = None,
-        source: Source | None = None,
+        source: str | None = None,
     ) -> None:
         """Check that the arguments match the log's identity, without taking the log. Raises ClusterMismatch, LogError."""
         identity = read_identity(storage)

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill import plugins
 from tidemill.cli.shared import completion
 from tidemill.cli.shared.help import Group, dress
 from tidemill.errors import ConfigError, TidemillError
@@ -125,9 +126,22 @@ def build(arguments: list[str]) -> typer.Typer:
             app.command(verb, help=text, rich_help_panel=panel)(_placeholder)
         else:
             _load(app, verb, text)
+    if asked not in VERBS:
+        _add_brought(app, asked)
     app.callback()(_group)
     dress(app)
     return app
+
+
+def _add_brought(app: typer.Typer, asked: str | None) -> None:
+    """Add the verbs that other packages bring: the one that is asked for, or, for the help, the names of all."""
+    for verb, point in plugins.offered(plugins.COMMANDS, frozenset(VERBS)).items():
+        about = f"From the package {plugins.package_of(point)}."
+        found = plugins.load(point) if verb == asked else _placeholder
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=verb)
+        else:
+            app.command(verb, help=found.__doc__ or about)(found)
 
 
 def _group(

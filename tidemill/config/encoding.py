@@ -23,7 +23,7 @@ from tidemill.protocols.options import (
 _IN_NUMBERS = frozenset("0123456789+-.e")
 
 
-def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) -> EncodingOptions:
+def encoding_options(protocol: str | None, values: Mapping[str, Any]) -> EncodingOptions:
     """Return the options for parsed parameters by name, defaults included. Options of other protocols keep their defaults.
 
     Raises ConfigError for options that conflict.
@@ -126,7 +126,7 @@ def _check_mark(csv: CsvOptions, name: str, mark: str) -> None:
 
 def _check_registry(options: EncodingOptions) -> None:
     if options.protocol is not None and not options.avro.registry:
-        raise ConfigError(f"protocol {options.protocol.value} needs schema-registry, the address of the schema registry")
+        raise ConfigError(f"protocol {options.protocol} needs schema-registry, the address of the schema registry")
 
 
 def _check_checksums(options: EncodingOptions) -> None:
@@ -139,13 +139,13 @@ def _check_checksums(options: EncodingOptions) -> None:
         )
 
 
-def _check_large(options: EncodingOptions, protocol: MessageFormat) -> None:
+def _check_large(options: EncodingOptions, protocol: str) -> None:
     large = options.large_message
     if large.option is LargeMessageOption.NONE:
         return
     what = f"large-message-handle-option = {large.option.value}"
     if not spec_of(protocol).large_messages:
-        raise ConfigError(f"{what}: protocol {protocol.value} has no such messages")
+        raise ConfigError(f"{what}: protocol {protocol} has no such messages")
     if protocol is MessageFormat.CANAL_JSON and not options.enable_tidb_extension:
         raise ConfigError(f"{what}: with canal-json it needs enable-tidb-extension = true")
     if large.option is LargeMessageOption.CLAIM_CHECK:
@@ -162,7 +162,7 @@ def check_with_force_replicate(options: EncodingOptions) -> tuple[str, ...]:
     names it.
     """
     if options.protocol is not None and spec_of(options.protocol).needs_keys:
-        raise ConfigError(f"force-replicate = true: not with protocol {options.protocol.value}, whose messages need a key")
+        raise ConfigError(f"force-replicate = true: not with protocol {options.protocol}, whose messages need a key")
     asked = {
         "delete-only-output-handle-key-columns": options.delete_only_handle_key_columns,
         f"large-message-handle-option = {options.large_message.option.value}": options.large_message.option is not LargeMessageOption.NONE,

@@ -151,8 +151,8 @@ def _parameters(config: ChangefeedConfig, sink_uri: str | None) -> Iterator[Expl
         return
     sink = config.sink_uri(sink_uri)
     in_uri = dict(parse_qsl(urlsplit(sink_uri.strip()).query, keep_blank_values=True))
-    for name, parameter in uri.PARAMETERS.items():
-        if sink.scheme not in parameter.schemes or (sink.protocol is not None and sink.protocol not in parameter.protocols):
+    for name, parameter in uri.parameters_of(sink.scheme).items():
+        if not uri.takes(sink.scheme, parameter) or not (name in sink.own or uri.uses(sink.protocol, parameter)):
             continue
         given: Mapping[str, tuple[str, str]] = {n: (t, FILE) for n, t in in_file.items()} | {n: (t, URI) for n, t in in_uri.items()}
         text, source = given.get(name, (parameter.default, DEFAULT))

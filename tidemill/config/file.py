@@ -17,7 +17,7 @@ from pydantic import PrivateAttr, ValidationError
 from tidemill.config import ticdc_keys, uri
 from tidemill.config.encoding import check_with_force_replicate
 from tidemill.config.faults import Faults, complaint
-from tidemill.config.parameters import LAKE, STORAGE, Scheme
+from tidemill.config.parameters import Scheme
 from tidemill.config.sections import (
     ColumnSelectorSection,
     ConfigSection,
@@ -28,6 +28,7 @@ from tidemill.config.sections import (
     text_of,
     value_at,
 )
+from tidemill.config.sinks import Ddls
 from tidemill.config.toml_text import parse_toml
 from tidemill.config.values import parse_stuck_duration
 from tidemill.errors import ConfigError
@@ -98,9 +99,9 @@ class ChangefeedConfig(ConfigSection):
             [TableRoute(self._matcher(d.matcher, f"{path}.matcher"), d.target_schema, d.target_table, path) for path, d in sections]
         )
 
-    def event_filters(self, scheme: Scheme = Scheme.KAFKA) -> EventFilters:
-        """Return the filters of changes and DDLs. Storage sinks get updates of all columns, as in TiCDC."""
-        columns = scheme not in STORAGE
+    def event_filters(self, *, whole_updates: bool = False) -> EventFilters:
+        """Return the filters of changes and DDLs. `whole_updates`: see `SinkSpec`."""
+        columns = not whole_updates
         rules = enumerate(self.filter.event_filters)
         return EventFilters(
             [s.rule(self._matcher(s.matcher, f"filter.event-filters[{i}].matcher"), update_only_columns=columns) for i, s in rules],
@@ -157,22 +158,22 @@ class ChangefeedConfig(ConfigSection):
     def sink_uri(self, text: str) -> uri.SinkUri:
         """Return the sink URI with the file's parameters added. Its `.text` is all that workers need. Raises ConfigError."""
         found = uri.parse_sink_uri(text, self.parameters())
-        if self.by_table and found.scheme in STORAGE | LAKE | {Scheme.CANAL}:
-            what = "files" if found.scheme in STORAGE else "tables" if found.scheme in LAKE else "entries"
+        if self.by_table and found.spec.together:
             raise ConfigError(
-                f'progress = "table" is not for {found.scheme.value}://: {what} are published by intervals of time of all tables together',
+                f'progress = "table" is not for {found.scheme}://: {found.spec.together} are published by intervals of time of all '
+                "tables together",
                 hint='Take progress = "global" (the default), or a Kafka sink.',
             )
         if self.canal and found.scheme is not Scheme.CANAL:
-            found = replace(found, warnings=(*found.warnings, f"[canal] has no meaning for {found.scheme.value}://"))
-        if self.by_table and found.scheme is Scheme.MYSQL:
-            raise ConfigError('progress = "table" is not for mysql:// yet', hint='Take progress = "global" (the default).')
+            found = replace(found, warnings=(*found.warnings, f"[canal] has no meaning for {found.scheme}://"))
+        if self.by_table and found.spec.ddls is Ddls.STATEMENTS:
+            raise ConfigError(f'progress = "table" is not for {found.scheme}:// yet', hint='Take progress = "global" (the default).')
         if self.force_replicate:
             found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
         if found.protocol is not None and spec_of(found.protocol).uses_registry:
             self._check_avro_topics()
-        if found.scheme in STORAGE and any(section.ignore_update_only_columns for section in self.filter.event_filters):
-            warning = f"ignore-update-only-columns has no meaning for {found.scheme.value}://"
+        if found.spec.whole_updates and any(section.ignore_update_only_columns for section in self.filter.event_filters):
+            warning = f"ignore-update-only-columns has no meaning for {found.scheme}://"
             found = replace(found, warnings=(*found.warnings, warning))
         return found
 

@@ -18,12 +18,14 @@ from tidemill.config.lake import LakeMode
 from tidemill.config.registry_address import parse_address
 from tidemill.errors import ConfigError, TidemillError
 from tidemill.protocols.all import PROTOCOLS
-from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption, MessageFormat
+from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption
 from tidemill.rules.topics import check_topic
 from tidemill.secret import ABOUT, SECRETS, Way, command_text, reference
 
 
-class Scheme(enum.Enum):
+class Scheme(enum.StrEnum):
+    """The sinks that are built in, by their sink URIs."""
+
     KAFKA = "kafka"
     FILE = "file"
     S3 = "s3"
@@ -70,7 +72,7 @@ class Parameter:
     secret: bool = False
 
     @property
-    def protocols(self) -> frozenset[MessageFormat]:
+    def protocols(self) -> frozenset[str]:
         """The protocols that use the parameter: those that list it, else all. Those of files of tables: protocols that have such files."""
         if self.schemes == STORAGE:
             return frozenset(f for f, spec in PROTOCOLS.items() if spec.file_extension)

@@ -77,7 +77,7 @@ def parse_protocol(text: str, *, to_show: bool = False) -> MessageFormat | None:
     if spec is None or spec.format not in readers:
         words = [AUTO, *(PROTOCOLS[protocol].spellings[0] for protocol in readers)]
         raise ConfigError(f"protocol {text!r} cannot be read", hint=f"Use one of {', '.join(words)}.")
-    return spec.format
+    return MessageFormat(spec.format)
 
 
 def _readers(*, to_show: bool) -> dict[MessageFormat, Reader]:

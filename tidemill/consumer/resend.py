@@ -17,7 +17,7 @@ import numpy as np
 
 from tidemill.changelog.storage import durable
 from tidemill.config.file import ChangefeedConfig
-from tidemill.config.parameters import Scheme
+from tidemill.config.sinks import Ddls, Place
 from tidemill.config.uri import SinkUri
 from tidemill.consumer.order.progress import STATE, Progress
 from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, style_of_row, targets_of
@@ -32,9 +32,9 @@ from tidemill.protocols.all import PROTOCOLS, spec_of
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.rules.dispatch import partition
 from tidemill.sinks.base import BatchContext
+from tidemill.sinks.event_messages import EventMessages, MessageDriver
 from tidemill.sinks.parts import file_errors
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
-from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.types.jsonstyle import JsonStyle
 
@@ -62,7 +62,7 @@ class Republish:
         if sink.protocol is None or not spec_of(sink.protocol).from_events:
             words = ", ".join(spec.spellings[0] for spec in PROTOCOLS.values() if spec.from_events)
             raise ConfigError(f"--sink-uri {sink}: messages of this protocol cannot be made of events", hint=f"Use one of {words}.")
-        if wants_tables(sink):
+        if sink.spec.ddls is not Ddls.MESSAGES:
             raise ConfigError(
                 f"--sink-uri {sink}: files of tables cannot be made of events, which tell no table's schema",
                 hint="Use messages://FILE for canal-json, or file:// with open-protocol.",
@@ -70,10 +70,11 @@ class Republish:
         self._sink, self._state = sink, state
         self._dispatcher = config.dispatcher()
         self._driver, self._tasks = open_driver_sink(sink.text), open_task_sink(sink.text)
-        self._control = control_messages_of(sink)
         self._output = Output(sink.encoding, UTC)
         self._counts = self._driver.ensure_topics({sink.topic})
         self._targets, self._first = targets_of(self._counts)
+        assert isinstance(self._driver, MessageDriver), "what encodes events sends messages"
+        self._driver.speak(EventMessages(control_messages_of(sink.encoding), lambda topic: self._counts[topic], lambda: self._targets))
         self._shapes = Shapes()
         self._encoders: dict[JsonStyle, EncodesRows] = {}
         self._encoded_shapes = 0
@@ -171,9 +172,7 @@ class Republish:
             self._deliver(BatchContext(FEED, self._number, self._epoch, self._from_ts, to_ts, item=0), batch.rows)
             for ddl in batch.ddls:
                 self._send_ddl(ddl)
-            resolved = self._control.resolved_message(to_ts) if self._control is not None else None
-            if resolved is not None:
-                self._driver.resolved(self._targets, *resolved)
+            self._driver.resolved(to_ts)
             self._driver.finish_batch(context)
         except SinkUnavailable:
             self._driver.discard(context)
@@ -215,17 +214,12 @@ class Republish:
             ts=ddl.ts, done_ts=ddl.ts, job_id=0, schema_version=0, seq=0, type=int(ddl.type), schema=ddl.schema, table=ddl.table,
             pre_schema="", pre_table="", table_id=0, query=ddl.query, raw_query=ddl.query, reprinted=True,
         )  # fmt: skip
-        message = self._control.ddl_message(event) if self._control is not None else None
-        if message is None or self._control is None:
-            return
-        topic = self._topic(ddl.schema, ddl.table) if ddl.table else self._sink.topic
-        partitions = [0] if self._control.ddl_on_first_partition else range(self._counts[topic])
-        self._driver.ddl(topic, *message, partitions)
+        self._driver.ddl(event, self._topic(ddl.schema, ddl.table) if ddl.table else self._sink.topic)
 
 
 def default_state(sink: SinkUri) -> Path:
     """Return the default state file: beside the file or folder of the sink, for Kafka in the current folder."""
-    if sink.scheme in (Scheme.FILE, Scheme.MESSAGES):
+    if sink.path and sink.spec.place in (Place.FOLDER, Place.BUCKET):
         path = Path(sink.path)
         return path.with_name(path.name + ".consumer")
     return Path(f"tidemill-consume-{sink.topic}.state")

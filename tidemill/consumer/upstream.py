@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from tidemill.config.uri import KafkaOptions, parse_sink_uri
+from tidemill.config.kafka import KafkaOptions
+from tidemill.config.uri import parse_sink_uri
 from tidemill.consumer.reading import AUTO, parse_protocol
 from tidemill.errors import ConfigError, redact
 from tidemill.protocols.options import MessageFormat

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, tzinfo
 from typing import Any, Protocol
 
 from tidemill.changelog.storage.outcomes import storage_errors
@@ -36,8 +37,8 @@ from tidemill.delivery.position import Position, Ranges, SavedPosition, end_of
 from tidemill.delivery.row_warnings import RowWarnings
 from tidemill.delivery.work_item import TaskResult, TaskStats, WorkItem
 from tidemill.errors import BatchFailed, TidemillError, made
-from tidemill.protocols.common.messages import KeyValue
 from tidemill.sinks.base import BatchContext, DriverSink
+from tidemill.sinks.event_messages import MessageDriver
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tso import describe
 from tidemill.visible import short_statement
@@ -81,16 +82,13 @@ class BatchSource(Protocol):
 
 
 class Events(Protocol):
-    """DDL and resolved events as the sink's protocol writes them."""
+    """DDLs as the sink gets them."""
 
-    def ddl(self, event: DdlEvent) -> tuple[str, bytes | None, bytes | None, Sequence[int]] | None:
-        """Topic, key, value and partitions; None if the protocol has none."""
-
-    def resolved(self, ts: int) -> KeyValue | None:
-        """Key and value; None if the protocol has none."""
+    def downstream(self, event: DdlEvent) -> tuple[DdlEvent, str] | None:
+        """A DDL under its names downstream, and its topic; None if the sink takes none."""
 
     def targets(self) -> Sequence[Target]:
-        """Where resolved events go."""
+        """Where rows may go."""
 
 
 Save = Callable[[A.Report], SavedPosition]
@@ -119,6 +117,8 @@ class BatchDriver:
     """Items own ranges of commit ts, because the sink keeps one order over all tables."""
     one_task: bool = False
     """One item has all rows, in the order of their commits."""
+    zone: tzinfo = UTC
+    """The changefeed's time zone."""
     cluster_id: str = ""
     started_ts: int = 0
     """The upstream's time when this delivery started, see `BatchContext`."""
@@ -226,7 +226,7 @@ class BatchDriver:
         context = self._context(attempt)
         try:
             self.sink.begin_batch(context)
-            self._send_resolved(attempt.to_ts)
+            self.sink.resolved(attempt.to_ts)
             self.sink.finish_batch(context)
         except TidemillError:
             self.sink.discard(context)
@@ -309,7 +309,7 @@ class BatchDriver:
                 self._send_ddl(ddl)
                 yield E.DdlSent()
             case A.SendResolved(ts):
-                self._send_resolved(ts)
+                self.sink.resolved(ts)
                 yield E.ResolvedSent()
             case A.FinishAttempt(attempt):
                 self.sink.finish_batch(replace(self._context(attempt), acked=self._acked))
@@ -336,6 +336,7 @@ class BatchDriver:
             check_fence=self.fence.check,
             cluster_id=self.cluster_id,
             started_ts=self.started_ts,
+            zone=self.zone,
         )
 
     def _bootstraps(self, ts: int) -> tuple[E.BootstrapMessage, ...]:
@@ -345,8 +346,9 @@ class BatchDriver:
     def _send_bootstraps(self, attempt: A.Attempt, messages: Iterable[E.BootstrapMessage]) -> None:
         context = self._context(attempt)
         self.sink.begin_batch(context)
+        assert isinstance(self.sink, MessageDriver), "only messages describe tables"
         for message in messages:
-            self.sink.ddl(*message)
+            self.sink.send(*message)
         self.sink.finish_batch(context)
 
     def _items(self, attempt: A.Attempt) -> list[WorkItem]:
@@ -374,13 +376,6 @@ class BatchDriver:
         return plan.work_items(inputs, parallelism, **given, targets=len(self.events.targets()))
 
     def _send_ddl(self, event: DdlEvent) -> None:
-        message = self.events.ddl(event)
-        if message is not None:
-            topic, key, value, partitions = message
-            self.sink.ddl(topic, key, value, partitions)
+        found = self.events.downstream(event)
+        if found is not None and self.sink.ddl(*found):
             log.info("DDL at %s: %s", describe(event.ts), short_statement(event.query))
-
-    def _send_resolved(self, ts: int) -> None:
-        message = self.events.resolved(ts)
-        if message is not None:
-            self.sink.resolved(self.events.targets(), *message)

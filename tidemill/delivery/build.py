@@ -21,7 +21,7 @@ from tidemill.delivery.measure.timings import Timings
 from tidemill.delivery.measure.traced import timings_of
 from tidemill.errors import TidemillError
 from tidemill.sinks.base import DriverSink, HeedsStop
-from tidemill.sinks.spec import open_driver_sink, spec_of
+from tidemill.sinks.spec import open_driver_sink
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 
@@ -89,7 +89,7 @@ class Delivery:
     ) -> BatchDriver:
         """The driver that runs the batches. `on_failure`: called for each failed attempt that will be followed by another. `started_ts`:
         rows at or below it may have been delivered before."""
-        events = SinkEvents(self.settings, self.router, packs)
+        events = SinkEvents(self.settings, self.router, packs, self.sink)
         return BatchDriver(
             feed=self.settings.feed,
             source=source,
@@ -99,11 +99,12 @@ class Delivery:
             sink_uri=self.settings.sink.text,
             runner=runner,
             fence=fence,
-            by_commit_ts=spec_of(self.settings.sink).by_commit_ts,
-            one_task=spec_of(self.settings.sink).one_task(self.settings.sink),
+            by_commit_ts=self.settings.sink.spec.by_commit_ts,
+            one_task=self.settings.sink.spec.one_task(self.settings.sink),
             refresh_topics=packs.refresh_topics,
             retry=retry,
             stop=self.stop,
+            zone=self.settings.zone,
             started_ts=started_ts,
             cluster_id=cluster_id,
             on_failure=on_failure,

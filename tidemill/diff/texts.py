@@ -27,7 +27,7 @@ class RowTexts:
     def __init__(self, tables: Sequence[DiffTable]) -> None:
         self._places = {table.number: place for place, table in enumerate(tables)}
         programs = [TableProgram(table.schema, table.table, table.info, json=table.json) for table in tables]
-        self._encoder = SqlRowEncoder(programs, EncodingOptions(None, as_sql=True))
+        self._encoder = SqlRowEncoder(programs, EncodingOptions(None))
 
     def of(self, table: int, keys: pa.Array, values: pa.Array, ts: int) -> list[Row]:
         """Return the texts of rows of one table, given by their keys and values at a ts. Raises MalformedRow naming the row."""

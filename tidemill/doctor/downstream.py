@@ -23,21 +23,10 @@ def downstream(sink: SinkUri) -> Iterator[Finding]:
     if sink.protocol is not None and spec_of(sink.protocol).uses_registry:
         yield _registry(sink)
     try:
-        match sink.scheme:
-            case Scheme.KAFKA:
-                yield from _kafka(sink)
-            case Scheme.MYSQL:
-                yield from _database(sink)
-            case Scheme.FILE | Scheme.MESSAGES:
-                yield _folder(Path(sink.path))
-            case Scheme.S3:
-                yield _bucket(sink)
-            case Scheme.DELTA:
-                yield _bucket(sink) if sink.storage is not None and sink.storage.s3 is not None else _folder(Path(sink.path))
-            case Scheme.ICEBERG:
-                yield _catalog(sink)
-            case _:
-                yield good("sink", f"{sink.scheme.value}:// needs nothing")
+        if sink.spec.doctor:
+            yield from sink.spec.load(sink.spec.doctor)(sink)
+        else:
+            yield good("sink", f"{sink.scheme}:// needs nothing")
     except (TidemillError, OSError) as error:
         yield of_error("sink", error, "Are address and credentials right, and is the way there open?")
 
@@ -53,7 +42,8 @@ def _registry(sink: SinkUri) -> Finding:
     return good("schema registry", "answers")
 
 
-def _kafka(sink: SinkUri) -> Iterator[Finding]:
+def kafka(sink: SinkUri) -> Iterator[Finding]:
+    """Look at the broker and the topic."""
     from tidemill.sinks.kafka.driver import KafkaDriverSink
 
     assert sink.kafka is not None
@@ -81,7 +71,8 @@ def _kafka(sink: SinkUri) -> Iterator[Finding]:
             )
 
 
-def _database(sink: SinkUri) -> Iterator[Finding]:
+def database(sink: SinkUri) -> Iterator[Finding]:
+    """Look at the database, and at what the user may do there."""
     from tidemill.sinks.mysql.connection import Connection, ServerFault
 
     options = sink.database
@@ -109,6 +100,17 @@ def _rights(grants: list[str]) -> Finding:
     return good("rights", "rows and DDLs may be written")
 
 
+def folder_or_bucket(sink: SinkUri) -> Iterator[Finding]:
+    """Look at a folder, or a bucket."""
+    if sink.storage is not None and sink.storage.s3 is not None:
+        from tidemill.sinks.storage.store import S3Store
+
+        S3Store(sink.storage.s3, sink.path).read("metadata")
+        yield good("sink", "the bucket answers")
+    else:
+        yield _folder(Path(sink.path))
+
+
 def _folder(path: Path) -> Finding:
     existing = next(one for one in (path, *path.parents) if one.exists())
     if os.access(existing, os.W_OK):
@@ -116,18 +118,13 @@ def _folder(path: Path) -> Finding:
     return bad("sink", f"{existing} cannot be written by this user", "Name another folder, or give this user the right to write there.")
 
 
-def _catalog(sink: SinkUri) -> Finding:
+def lake(sink: SinkUri) -> Iterator[Finding]:
+    """Look at a folder or a bucket of tables, or at their catalog."""
+    if sink.scheme != Scheme.ICEBERG:
+        yield from folder_or_bucket(sink)
+        return
     from tidemill.sinks.lake.open import store_of, tables_of
 
     tables = tables_of(sink, store_of(sink))
     tables.exists(tables.place("tidemill", "doctor"))
-    return good("sink", "the catalog answers")
-
-
-def _bucket(sink: SinkUri) -> Finding:
-    from tidemill.sinks.storage.store import S3Store
-
-    assert sink.storage is not None
-    assert sink.storage.s3 is not None
-    S3Store(sink.storage.s3, sink.path).read("metadata")
-    return good("sink", "the bucket answers")
+    yield good("sink", "the catalog answers")

@@ -9,8 +9,13 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
+from tidemill import plugins
+from tidemill.changelog.log_format import Source
+from tidemill.config.sinks import RESERVED, SinkSpec
 from tidemill.doctor.findings import Finding, bad, doubtful, good, of_error
 from tidemill.errors import ConfigError
+from tidemill.protocols.all import SPELLINGS
+from tidemill.protocols.spec import ProtocolSpec
 
 PYTHONS = ((3, 11), (3, 13))
 FILES = 4096
@@ -26,6 +31,23 @@ def host() -> Iterator[Finding]:
     yield _files()
     yield _memory()
     yield _kernels()
+    yield from packages()
+
+
+def packages() -> Iterator[Finding]:
+    """Look at what other packages bring: sinks, protocols, sources and commands."""
+    for group, built_in, kind in (
+        (plugins.SINKS, RESERVED, SinkSpec),
+        (plugins.PROTOCOLS, frozenset(SPELLINGS), ProtocolSpec),
+        (plugins.SOURCES, frozenset(Source), None),
+        (plugins.COMMANDS, frozenset[str](), None),
+    ):
+        try:
+            for name, point in plugins.offered(group, built_in).items():
+                plugins.load(point, kind)
+                yield good("packages", f"{plugins.package_of(point)} brings {name} ({group})")
+        except ConfigError as error:
+            yield of_error("packages", error)
 
 
 def _python() -> Finding:

@@ -10,8 +10,8 @@ import enum
 from dataclasses import dataclass, field
 
 
-class MessageFormat(enum.Enum):
-    """The protocols."""
+class MessageFormat(enum.StrEnum):
+    """The protocols that are built in. One of another package is the name of its entry point."""
 
     OPEN = "open-protocol"
     CANAL = "canal"
@@ -117,12 +117,10 @@ class DebeziumOptions:
 
 @dataclass(frozen=True, slots=True)
 class EncodingOptions:
-    """Sizes are bytes. `protocol` None: rows are only ordered and mounted, or become SQL."""
+    """Sizes are bytes. `protocol`: a `MessageFormat` or the name of another package's; None: the sink encodes rows, or they are mounted."""
 
-    protocol: MessageFormat | None = MessageFormat.OPEN
-    as_sql: bool = False  # without a protocol: rows become the SQL texts of a database's sink
-    as_columns: bool = False  # without a protocol: rows become typed columns, for tables of a lakehouse
-    every_image: bool = False  # of such columns: the rows before and after each change, not only what it leaves
+    protocol: str | None = MessageFormat.OPEN
+    every_image: bool = False  # of typed columns: the rows before and after each change, not only what it leaves
     max_message_bytes: int = 10 * 1024 * 1024
     max_batch_size: int = 16  # events of an Open Protocol message
     enable_tidb_extension: bool = False  # canal-json, avro, debezium, debezium-avro

@@ -12,8 +12,6 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.protocols.options import MessageFormat
-
 
 class Needs(enum.Enum):
     """What an encoder needs besides table programs and options. Control messages get the clock too."""
@@ -27,7 +25,8 @@ class Needs(enum.Enum):
 class ProtocolSpec:
     """One protocol."""
 
-    format: MessageFormat
+    format: str
+    """A `MessageFormat`; of another package the name of its entry point, whatever stands here."""
     spellings: tuple[str, ...]
     """Its names in the sink URI and the TOML file. The first is printed."""
     options: tuple[str, ...]

@@ -16,7 +16,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from tidemill import secret
-from tidemill.config.parameters import Scheme
+from tidemill.config.parameters import ALL_SCHEMES
+from tidemill.config.sinks import Place
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError
 from tidemill.process.children import SECRET_PREFIX
@@ -60,9 +61,9 @@ class Permitted:
     def check(self, sink: SinkUri, own_store: Path) -> None:
         """Raise ConfigError for what a complete sink URI may not name. `own_store`: the entry store that the server chooses itself."""
         parts = urlsplit(sink.text)
-        if sink.scheme in (Scheme.KAFKA, Scheme.MYSQL):
+        if sink.spec.place is Place.HOSTS:
             self._check_hosts(parts.netloc, "the sink URI")
-        elif parts.path and not parts.netloc:
+        elif parts.path and (not parts.netloc or sink.scheme not in ALL_SCHEMES):
             self._check_folder(parts.path, self.sinks, "the sink URI", "--sink-folders")
         self._check_parameters(parse_qsl(parts.query, keep_blank_values=True), own_store)
 

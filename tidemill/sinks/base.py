@@ -21,6 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkUnavailable
 from tidemill.protocols.common.messages import Messages
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
 Target = tuple[str, int]
@@ -106,11 +107,12 @@ class DriverSink(Protocol):
     def begin_batch(self, ctx: BatchContext) -> None:
         """Begin an attempt, and remove what older attempts left."""
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
-        """Send a DDL to these partitions, after all rows of the batch."""
+    def ddl(self, event: DdlEvent, topic: str) -> bool:
+        """Do a DDL, or send it, after all rows of the batch. It has its names downstream; `topic` is that of its table's rows if the
+        dispatchers choose it. Return False if the sink has nothing to do for it."""
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
-        """Send a resolved message to all targets, after all DDLs of the batch are acknowledged."""
+    def resolved(self, ts: int) -> None:
+        """Send the batch's resolved ts, after all DDLs of the batch are acknowledged."""
 
     def finish_batch(self, ctx: BatchContext) -> None:
         """Wait until the whole batch is acknowledged or published, and durable."""

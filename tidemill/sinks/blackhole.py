@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from tidemill.config.uri import SinkUri
 from tidemill.protocols.common.messages import Messages
-from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
+from tidemill.sinks.base import BatchContext, Target, partition_counts
+from tidemill.sinks.event_messages import MessageDriver
 
 
 class BlackholeTaskSink:
@@ -28,7 +29,7 @@ class BlackholeTaskSink:
         self._taken = 0
 
 
-class BlackholeDriverSink(ByDispatchers):
+class BlackholeDriverSink(MessageDriver):
     """Any topic exists, with `partition-num` partitions (1)."""
 
     def __init__(self, uri: SinkUri) -> None:
@@ -39,9 +40,9 @@ class BlackholeDriverSink(ByDispatchers):
 
     def begin_batch(self, ctx: BatchContext) -> None: ...
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None: ...
+    def send(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None: ...
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None: ...
+    def send_resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None: ...
 
     def finish_batch(self, ctx: BatchContext) -> None: ...
 

@@ -21,7 +21,8 @@ from tidemill.errors import SinkError
 from tidemill.kernels.deliver.batch import Writer, frame
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks import owner
-from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
+from tidemill.sinks.base import BatchContext, Target, partition_counts
+from tidemill.sinks.event_messages import MessageDriver
 from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join
 from tidemill.sinks.publication import Place, Plan, Position, Publisher, Raise, Remove, Step
 from tidemill.sinks.storage.store import LocalStore
@@ -69,13 +70,13 @@ class FilesTaskSink(PartTaskSink):
         self._taken += len(messages)
 
 
-class FilesDriverSink(ByDispatchers):
+class FilesDriverSink(MessageDriver):
     """Joins parts, DDLs and resolved events into the batch's files, and publishes these."""
 
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
         self._uri = uri
         self._folder = Path(uri.path)
-        self._protocol = uri.protocol.value if uri.protocol is not None else ""
+        self._protocol = str(uri.protocol or "")
         self._parts = PartReader(self._folder / _PARTS)
         self._publisher = Publisher(LocalStore(self._folder))
         self._fresh = fresh
@@ -93,12 +94,12 @@ class FilesDriverSink(ByDispatchers):
             self._published = self._open(ctx)
         self._parts.begin(ctx)
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+    def send(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         for partition in partitions:
             self._tail.setdefault((topic, partition), bytearray()).extend(frame(key, value))
             self._with_ddl.add((topic, partition))
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
+    def send_resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
         for target in targets:
             self._tail.setdefault(target, bytearray()).extend(frame(key, value))
 

@@ -24,7 +24,8 @@ from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
 from tidemill.protocols.common.messages import Messages
-from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
+from tidemill.sinks.base import BatchContext, Target, partition_counts
+from tidemill.sinks.event_messages import MessageDriver
 from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join, log_errors, sync_folder
 
 _PIECE = 1 << 20
@@ -54,7 +55,7 @@ class MessagesTaskSink(PartTaskSink):
         self._taken += len(messages)
 
 
-class MessagesDriverSink(ByDispatchers):
+class MessagesDriverSink(MessageDriver):
     """Joins the parts of a batch into the file: rows by target, then DDLs, then resolved events."""
 
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
@@ -74,10 +75,10 @@ class MessagesDriverSink(ByDispatchers):
         self._opened(ctx)
         self._parts.begin(ctx)
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+    def send(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         self._tail += [json_line(topic, partition, key, value) for partition in partitions]
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
+    def send_resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
         self._tail += [json_line(topic, partition, key, value) for topic, partition in targets]
 
     def finish_batch(self, ctx: BatchContext) -> None:

@@ -299,11 +299,12 @@ def delivered_leniently(world: World, folder: Path, config: ChangefeedConfig) ->
     reader = LogReader(world.log(folder / "log"))
     router = TableRouter(chosen)
     packs = PackStore(folder / "packs", chosen.output, router.table, lambda topics: dict.fromkeys(topics, 2), ["t"], lenient=True)
+    opened = open_driver_sink(sink.text)
     driver = BatchDriver(
         feed="test",
         source=LogSource(reader, load_history(reader), packs, router.ddl, router.rows),
-        events=SinkEvents(chosen, router, packs),
-        sink=open_driver_sink(sink.text),
+        events=SinkEvents(chosen, router, packs, opened),
+        sink=opened,
         sink_uri=sink.text,
         runner=LocalRunner(),
         fence=Fence.at(folder),

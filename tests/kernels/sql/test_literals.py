@@ -21,7 +21,7 @@ from tidemill.protocols.sql.literals import literal
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 
-OPTIONS = EncodingOptions(None, as_sql=True)
+OPTIONS = EncodingOptions(None)
 
 
 def by_reference(encoder: SqlRowEncoder, record: RawRecord) -> tuple[bytes, bytes]:

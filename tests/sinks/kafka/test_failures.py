@@ -74,13 +74,13 @@ def test_nothing_goes_out_behind_a_refused_message(broker: MockKafka, sink: Kafk
 
 def test_nothing_goes_out_behind_a_refused_ddl(broker: MockKafka, driver: KafkaDriverSink) -> None:
     broker.refuse(PRODUCE, REFUSED)
-    driver.ddl(TOPIC, KEYS[0], None, [0])
+    driver.send(TOPIC, KEYS[0], None, [0])
     with pytest.raises(SinkError, match="TOPIC_AUTHORIZATION_FAILED"):
-        driver.ddl(TOPIC, KEYS[1], None, [0])
+        driver.send(TOPIC, KEYS[1], None, [0])
     driver.discard(context())
     assert broker.keys(TOPIC) == []
     for key in KEYS:
-        driver.ddl(TOPIC, key, None, [0])
+        driver.send(TOPIC, key, None, [0])
     driver.finish_batch(context())
     assert broker.keys(TOPIC) == KEYS
 
@@ -100,11 +100,11 @@ def test_what_is_not_acknowledged_is_given_up_at_once(broker: MockKafka, sink: K
 
 
 def test_events_that_are_not_acknowledged(broker: MockKafka, driver: KafkaDriverSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver.ddl(TOPIC, KEYS[0], None, [0])
+    driver.send(TOPIC, KEYS[0], None, [0])
     driver.finish_batch(context())
     broker.down()
     monkeypatch.setattr(options, "DELIVERY_TIMEOUT_MS", 1000)
-    driver.resolved([(TOPIC, 0)], b"resolved", None)
+    driver.send_resolved([(TOPIC, 0)], b"resolved", None)
     with pytest.raises(SinkUnavailable, match="1 events not acknowledged, after: "):
         driver.finish_batch(context())
 
@@ -170,17 +170,17 @@ def test_a_task_goes_on_after_a_refusal_that_passes(
 def test_the_driver_goes_on_after_a_refusal_that_passes(
     broker: MockKafka, driver: KafkaDriverSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver.resolved([(TOPIC, 0)], KEYS[0], None)
+    driver.send_resolved([(TOPIC, 0)], KEYS[0], None)
     driver.finish_batch(context())
     refusal = KafkaError(faults.AUTHENTICATION, "SASL authentication failed")
     driver._reported(refusal)
-    driver.resolved([(TOPIC, 0)], KEYS[1], None)
+    driver.send_resolved([(TOPIC, 0)], KEYS[1], None)
     driver.finish_batch(context())
     assert broker.keys(TOPIC) == KEYS[:2]
     monkeypatch.setattr(denials, "LASTS_S", 0.0)
     for _ in range(denials.COUNTED):
         driver._reported(refusal)
-    driver.resolved([(TOPIC, 0)], KEYS[2], None)
+    driver.send_resolved([(TOPIC, 0)], KEYS[2], None)
     with pytest.raises(SinkError, match="authentication failed") as caught:
         driver.finish_batch(context())
     assert not caught.value.retryable

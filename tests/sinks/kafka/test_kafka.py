@@ -83,8 +83,8 @@ def test_rows_then_ddl_then_resolved_in_order_to_every_partition(kafka_broker: K
         for start in range(0, len(items), 1500):
             sink.deliver(messages_of(items[start : start + 1500]), targets)
         assert sink.flush() == len(items)
-        driver.ddl(topic, b"ddl", None, range(4))
-        driver.resolved(targets, b"resolved", b"\0" * 8)
+        driver.send(topic, b"ddl", None, range(4))
+        driver.send_resolved(targets, b"resolved", b"\0" * 8)
         driver.finish_batch(context(batch=number))
         for p, rows in expected(items, 4).items():
             sent[p] += [*rows, (b"ddl", None), (b"resolved", b"\0" * 8)]
@@ -128,7 +128,7 @@ def test_settings_that_the_producer_takes(kafka_broker: KafkaBroker, topic: str,
     sink.begin(context())
     sink.deliver(messages_of(items), [(topic, 0)])
     assert sink.flush() == len(items)
-    driver.resolved([(topic, 0)], b"r", b"")
+    driver.send_resolved([(topic, 0)], b"r", b"")
     driver.finish_batch(context())
     assert by_partition(read_topic(kafka_broker.address, topic))[0] == [*expected(items, 1)[0], (b"r", b"")]
     driver.close()
@@ -204,7 +204,7 @@ def test_a_topic_or_partition_that_is_not_there(
             sink.deliver(messages_of([(0, b"k", b"v")]), [target]) or sink.flush()
         sink.abandon()
     driver = open_driver_sink(uri)
-    driver.ddl(topic + "-nowhere", b"k", b"v", [0])
+    driver.send(topic + "-nowhere", b"k", b"v", [0])
     with pytest.raises(SinkUnavailable, match="-nowhere/0: "):
         driver.finish_batch(context())
     driver.discard(context())
@@ -267,7 +267,7 @@ def test_a_broker_that_stays_away_fails_the_try_and_nothing_of_it_comes_later(
         sink.begin(context(batch=2, epoch=2))
         sink.deliver(messages_of([(0, b"abandoned", b"")]), [(topic, 0)])
         sink.abandon()
-        driver.resolved([(topic, 0)], b"resolved", b"")
+        driver.send_resolved([(topic, 0)], b"resolved", b"")
         with pytest.raises(SinkUnavailable, match="1 events not acknowledged, after: "):
             driver.finish_batch(context(batch=2))
         driver.discard(context(batch=2))
@@ -279,7 +279,7 @@ def test_a_broker_that_stays_away_fails_the_try_and_nothing_of_it_comes_later(
     sink.begin(context(batch=2, epoch=3))
     sink.deliver(messages_of([(0, b"second", b"")]), [(topic, 0)])
     assert sink.flush() == 1
-    driver.resolved([(topic, 0)], b"resolved", b"")
+    driver.send_resolved([(topic, 0)], b"resolved", b"")
     driver.finish_batch(context(batch=2))
     driver.close()
     assert [r.key for r in read_topic(kafka_broker.address, topic)] == [b"first", b"second", b"resolved"]

@@ -110,7 +110,7 @@ def deliver(uri: str, topic: str) -> None:
         sink.begin(context())
         sink.deliver(messages_of([(0, b"row", b"")]), [(topic, 0)])
         assert sink.flush() == 1
-        driver.resolved([(topic, 0)], b"resolved", b"")
+        driver.send_resolved([(topic, 0)], b"resolved", b"")
         driver.finish_batch(context())
     finally:
         sink.abandon()
@@ -158,7 +158,7 @@ def test_wrong_credentials_end_at_once_and_show_no_secret(secured: Secured, monk
     with pytest.raises(SinkError) as caught:
         driver.ensure_topics({topic})
     told.append(caught.value)
-    driver.resolved([(topic, 0)], b"resolved", b"")
+    driver.send_resolved([(topic, 0)], b"resolved", b"")
     with pytest.raises(SinkError) as caught:
         driver.finish_batch(context())
     told.append(caught.value)

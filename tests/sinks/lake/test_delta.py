@@ -28,7 +28,7 @@ from tidemill.changelog.storage.state_file import StateFile
 from tidemill.errors import SchemaError, SinkError, SinkUnavailable
 from tidemill.sinks.base import no_fence_check
 from tidemill.sinks.lake.base import Stamp
-from tidemill.sinks.lake.control import LakeControl
+from tidemill.sinks.lake.control import lake_ddl
 from tidemill.sinks.lake.delta import DeltaTables
 from tidemill.sinks.lake.manifest import HEAD, read_head, times
 from tidemill.sinks.lake.shapes import OP, lake_table
@@ -135,7 +135,7 @@ def test_a_second_drivers_commit_fails(tmp_path: Path) -> None:
 def test_what_no_change_describes_is_refused() -> None:
     event = DdlEvent(1, 1, 1, 1, 0, Action.FLASHBACK_CLUSTER, "", "", "", "", 0, "FLASHBACK CLUSTER TO TIMESTAMP '2024-01-01'", "", False)
     with pytest.raises(SinkError, match="rows become those of an earlier time") as refused:
-        LakeControl(history=False).ddl_message(event)
+        lake_ddl(event, history=False)
     assert "event filter" in refused.value.hint
 
 

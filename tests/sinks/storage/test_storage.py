@@ -29,7 +29,6 @@ from tidemill.errors import ConfigError, SinkError, SinkUnavailable
 from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.base import BatchContext
 from tidemill.sinks.storage import parts
-from tidemill.sinks.storage.control import StorageControl
 from tidemill.sinks.storage.driver import StorageDriverSink
 from tidemill.sinks.storage.open import store_of
 from tidemill.sinks.storage.paths import RESERVED
@@ -353,7 +352,7 @@ def test_names_that_are_no_folders_are_refused(tmp_path: Path, name: str) -> Non
     with pytest.raises(SinkError, match="cannot be a folder"):
         Feed(place.uri()).driver.place(version)
     with pytest.raises(SinkError, match="cannot be a folder"):
-        StorageControl(place.uri()).ddl_message(ddl_event(version, 5))
+        Feed(place.uri()).driver.ddl(ddl_event(version, 5), "")
     assert Feed(place.uri("use-table-id-as-path=true")).driver.place(version)
 
 
@@ -368,7 +367,7 @@ def test_names_of_the_sinks_own_files_are_no_schemas(tmp_path: Path, root: str, 
         StorageDriverSink(place.uri(query), fresh=False).place(version)
     assert not refused.value.retryable
     with pytest.raises(SinkError, match="cannot be a folder"):
-        StorageControl(place.uri(query)).ddl_message(ddl_event(version, 5))
+        StorageDriverSink(place.uri(query), fresh=False).ddl(ddl_event(version, 5), "")
     assert StorageDriverSink(place.uri(query), fresh=False).place(table_version("d", schema))
     assert StorageDriverSink(place.uri(query + "use-table-id-as-path=true"), fresh=False).place(version)
 

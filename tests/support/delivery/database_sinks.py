@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from tidemill.kernels.sql import SqlRowEncoder
 from tidemill.protocols.options import EncodingOptions
 from tidemill.records import KIND_DELETE, KIND_INSERT
 from tidemill.sinks.base import BatchContext, FenceCheck, no_fence_check
-from tidemill.sinks.mysql.control import MysqlControl
 from tidemill.sinks.mysql.driver import MysqlDriverSink
 from tidemill.sinks.mysql.task import MysqlTaskSink
 from tidemill.tidb.keys import record_key
@@ -68,7 +66,7 @@ class Sink:
     def __init__(self, db: MariaDb, parameters: str = "", *, fresh: bool = False) -> None:
         uri = parse_sink_uri(f"{db.uri}?worker-count=4&{parameters}")
         self.driver, self.task = MysqlDriverSink(uri, fresh=fresh), MysqlTaskSink(uri)
-        self._encoder = SqlRowEncoder([TableProgram("s", name, info) for name, info, _ in TABLES], EncodingOptions(None, as_sql=True))
+        self._encoder = SqlRowEncoder([TableProgram("s", name, info) for name, info, _ in TABLES], EncodingOptions(None))
         self._keep: list[object] = []
 
     def begin(
@@ -97,9 +95,7 @@ class Sink:
     def ddl(self, query: str, ts: int = LATER + 10, **given: Any) -> None:
         """Hand a DDL of the table `t` to the driver."""
         event = replace(ddl_event(table_version("s", "t"), ts, query=query), **given)
-        message = MysqlControl(UTC, "").ddl_message(event)
-        assert message is not None
-        self.driver.ddl("t", *message, range(1))
+        assert self.driver.ddl(event, "t")
 
     def close(self) -> None:
         """Close all connections."""

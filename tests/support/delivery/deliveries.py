@@ -52,7 +52,7 @@ def batch_driver(
     packs = PackStore(folder / "packs", chosen.output, router.table, lambda t: sink.ensure_topics(set(t)), [chosen.sink.topic])
     reader = LogReader(log)
     source = LogSource(reader, load_history(reader, from_ts=at), packs, router.ddl)
-    events, fence = SinkEvents(chosen, router, packs), Fence.at(folder)
+    events, fence = SinkEvents(chosen, router, packs, sink), Fence.at(folder)
     try:
         yield BatchDriver("f", source, events, sink, chosen.sink.text, runner, fence, retry or RetryPolicy(), stop=threading.Event())
     finally:

@@ -11,7 +11,6 @@ import pytest
 from tests.support.delivery.messages import messages_of
 from tidemill.config.uri import SinkUri
 from tidemill.sinks.base import BatchContext
-from tidemill.sinks.storage.control import StorageControl
 from tidemill.sinks.storage.driver import StorageDriverSink
 from tidemill.sinks.storage.open import store_of
 from tidemill.sinks.storage.store import Store
@@ -31,7 +30,6 @@ class Feed:
             patch.setattr("tidemill.sinks.storage.driver.store_of", lambda uri: store or store_of(uri))
             self.driver = StorageDriverSink(uri, fresh=fresh)
         self.task = StorageTaskSink(uri)
-        self.words = StorageControl(uri)
 
     def rows(self, ctx: BatchContext, lines: Iterable[tuple[TableVersion, int, Line]]) -> None:
         """What the tasks do: (table version, partition, line) each."""
@@ -49,9 +47,7 @@ class Feed:
         self.driver.begin_batch(ctx)
         self.rows(ctx, lines)
         for event in ddls:
-            message = self.words.ddl_message(event)
-            assert message is not None
-            self.driver.ddl("", *message, [0])
+            assert self.driver.ddl(event, "")
         self.driver.finish_batch(ctx)
 
 

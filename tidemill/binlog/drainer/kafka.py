@@ -11,7 +11,7 @@ from tidemill.binlog.drainer.rows.reading import Rows
 from tidemill.binlog.drainer.settings import Downstream
 from tidemill.binlog.outputs import slave
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
-from tidemill.config.uri import KafkaOptions, Sasl, Tls
+from tidemill.config.kafka import KafkaOptions, Sasl, Tls
 from tidemill.errors import ConfigError, MessageTooLarge, SinkError, SinkUnavailable
 from tidemill.extras import extra
 from tidemill.sinks.kafka.options import client_config

@@ -20,8 +20,9 @@ from tidemill.changelog.files.bounds import before_tables, holds_tables
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli.shared import options as shared
 from tidemill.cli.shared.console import Console
+from tidemill.config.canal import CanalOptions
 from tidemill.config.file import ChangefeedConfig
-from tidemill.config.uri import CanalOptions, SinkUri
+from tidemill.config.uri import SinkUri
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, redact
 from tidemill.process.children import program, python
 from tidemill.process.places import is_here

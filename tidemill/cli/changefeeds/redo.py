@@ -63,7 +63,6 @@ def apply_command(
     from tidemill.changefeed.redo import location_of, take_over
     from tidemill.changefeed.replay import replay
     from tidemill.config.file import load_config
-    from tidemill.config.parameters import Scheme
     from tidemill.delivery.inputs.table_router import Settings
     from tidemill.delivery.zone import parse_zone
     from tidemill.process.places import check_master_reachable
@@ -75,7 +74,7 @@ def apply_command(
         tempfile.tempdir = str(tmp_dir)
     changefeed = load_config(config)
     sink = changefeed.sink_uri(sink_uri)
-    if sink.scheme is not Scheme.MYSQL:
+    if sink.mysql is None:
         raise ConfigError("redo writes into a database", hint="`tidemill replay` delivers a log to any sink.")
     location = location_of(log)
     target = ts_in(location, target_ts)

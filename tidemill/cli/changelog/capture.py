@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvloop
 
-from tidemill import logs
+from tidemill import logs, plugins
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import (
     DEFAULT_GRACE,
@@ -24,7 +25,7 @@ from tidemill.capture.config import (
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
-from tidemill.changelog.log_format import CaptureRules
+from tidemill.changelog.log_format import CaptureRules, Source
 from tidemill.cli.shared.folders import made_folder
 from tidemill.cli.shared.options import (
     BinlogOption,
@@ -109,6 +110,9 @@ def command(
     binlog: BinlogOption = False,
     drainer_addr: DrainerAddrOption = None,
     drainer_id: DrainerIdOption = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help="A source that another package brings, in place of TiKV's change feed.")
+    ] = None,
     status_addr: StatusAddrOption = None,
     data_dir: Annotated[
         Path | None,
@@ -167,12 +171,26 @@ def command(
 
                 find_java()
     without = {"--snapshot": snapshot, "--workers": (workers or 1) > 1, "--split-table": split_tables, "--filter-loop": filter_loop}
-    if not binlog_options(binlog, drainer_addr, drainer_id, without):
+    from_binlog = binlog_options(binlog, drainer_addr, drainer_id, without)
+    if source is not None:
+        uvloop.run(_brought(source)(settings).run())
+        return
+    if not from_binlog:
         uvloop.run(Capture(settings).run())
         return
     from tidemill.binlog.source.capture import BinlogCapture
 
     uvloop.run(BinlogCapture(settings, drainer_addr or "", drainer_id or "").run())
+
+
+def _brought(source: str) -> Callable[[CaptureConfig], Any]:
+    """The source of another package. Raises ConfigError."""
+    offered = plugins.offered(plugins.SOURCES, frozenset(Source))
+    if source not in offered:
+        names = ", ".join(offered) or "none"
+        raise ConfigError(f"--source {source}: no package brings it", hint=f"Install the package. Those that are installed bring: {names}.")
+    found: Callable[[CaptureConfig], Any] = plugins.load(offered[source])
+    return found
 
 
 def capture_rules(path: Path) -> CaptureRules:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from tidemill.config.sinks import Ddls
 from tidemill.delivery.inputs.table_router import TableRouter
 from tidemill.rules.table_routes import TableRoutingFailed
 from tidemill.tidb.ddltext import DdlSyntaxError
@@ -28,8 +29,9 @@ def divided(event: DdlEvent, router: TableRouter, snapshot: Snapshot) -> Sequenc
     """Return what is delivered for a DDL that the router wants: mostly the DDL itself."""
     if event.type == Action.DROP_SCHEMA and router.routes:
         return _dropped(event, router, snapshot(event.ts - 1))
-    if not router.into_database:
-        return tuple(_step(event, step) for step in event.steps) if router.sends_steps and event.steps else (event,)
+    if router.ddls is not Ddls.STATEMENTS:
+        one_by_one = router.ddls is Ddls.MESSAGES and event.steps
+        return tuple(_step(event, step) for step in event.steps) if one_by_one else (event,)
     inside, was_inside = router.passes(event.schema, event.table), router.passes(event.pre_schema, event.pre_table)
     if inside == was_inside:
         return (event,)

@@ -28,10 +28,10 @@ from tidemill.delivery.task.reader import Sources, commits
 from tidemill.delivery.time_plan import Sample
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import layout as f
-from tidemill.sinks.mysql.sync.moments import next_sync_point
 from tidemill.tidb.schema.events import DdlEvent, grouped
 from tidemill.tidb.schema.tracking.history import SchemaHistory, SchemaSnapshot, TableVersion
 from tidemill.tidb.types.jsonstyle import JsonStyle, style_of
+from tidemill.tso import next_multiple
 
 COUNTED_FILES = 64
 """Rows of an interval are counted if it has no more files than this in a log partition, and these can be mapped."""
@@ -228,16 +228,16 @@ def style_changes(identity: LogIdentity) -> list[int]:
     return found
 
 
-def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: int, sync_point_every_ms: int = 0) -> int:
+def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: int, every_ms: int = 0) -> int:
     """Where the batch after from_ts ends: at the next DDL, when enough has come together, at the latest at limit_ts.
 
-    And where the cluster was upgraded to a version that prints documents otherwise, and at each sync point.
+    And where the cluster was upgraded to a version that prints documents otherwise, and at each multiple of `every_ms` of its clock.
 
     The history has to reach limit_ts. Time without a row is passed over in ever longer steps. The instant of an initial load is a batch of
     its own, and the one before it ends just below; from_ts is returned while tables are still being read.
     """
-    if sync_point_every_ms:
-        limit_ts = min(limit_ts, next_sync_point(from_ts, sync_point_every_ms))
+    if every_ms:
+        limit_ts = min(limit_ts, next_multiple(from_ts, every_ms))
     limit, is_instant = _limit(reader, history, from_ts, limit_ts)
     return limit if is_instant else _end_by_rows(reader, range(reader.partitions), from_ts, limit, MAX_BATCH_BYTES)
 

@@ -49,6 +49,8 @@ class Output:
     split_on_dispatch_key: bool = False  # updates that change a dispatched column are split
     ignored_start_ts: frozenset[int] = frozenset()  # transactions that are left out
     skip_rows: tuple[SkipRow, ...] = ()
+    encoder: str = ""  # of a sink without a protocol, see `SinkSpec`
+    as_statements: bool = False  # rows become statements of a database
     json: JsonStyle = JsonStyle.GO  # how documents are printed: as the upstream's version does it
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 
-from tidemill.config.database import Atomicity
 from tidemill.config.file import ChangefeedConfig
-from tidemill.config.lake import LakeMode
-from tidemill.config.parameters import Scheme
+from tidemill.config.sinks import Ddls
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.inputs.routed_names import database_ddl, routed_ddl, routed_version
 from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, Target
 from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.errors import ConfigError
 from tidemill.protocols.all import spec_of
-from tidemill.protocols.common.messages import ControlMessages, KeyValue, SendsBootstrap
+from tidemill.protocols.common.messages import ControlMessages, SendsBootstrap
+from tidemill.protocols.options import EncodingOptions
 from tidemill.protocols.spec import Needs, load
 from tidemill.protocols.sql.keys import spread_columns
 from tidemill.rules.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
@@ -26,10 +25,8 @@ from tidemill.rules.selectors import ColumnSelectors, without
 from tidemill.rules.skip import SkipRow
 from tidemill.rules.table_filter import TableFilter
 from tidemill.rules.table_routes import TableRoutes
-from tidemill.sinks.lake.control import LakeControl
-from tidemill.sinks.mysql.control import MysqlControl
-from tidemill.sinks.storage.control import StorageControl
-from tidemill.sinks.storage.paths import wants_tables
+from tidemill.sinks.base import DriverSink
+from tidemill.sinks.event_messages import EventMessages, MessageDriver
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
@@ -61,10 +58,16 @@ class Settings:
         """How rows become messages. Written into packs, so without the registry's address: it may hold a password, and no task needs it."""
         encoding = replace(self.sink.encoding, avro=replace(self.sink.encoding.avro, registry=""))
         ignored = frozenset(self.config.filter.ignore_txn_start_ts)
-        if encoding.protocol is not None and spec_of(encoding.protocol).describes_tables and self.sink.scheme is not Scheme.MESSAGES:
+        if encoding.protocol is not None and spec_of(encoding.protocol).describes_tables and self.sink.spec.server_zone:
             # TiCDC names its server's zone, whatever zone the rows were read in; what is written for comparison keeps the default.
             encoding = replace(encoding, simple=replace(encoding.simple, location=str(self.zone)))
-        return Output(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
+        sink = self.sink.spec
+        encoder = sink.encoder if encoding.protocol is None else ""
+        return Output(
+            *(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows),
+            encoder=encoder,
+            as_statements=sink.ddls is Ddls.STATEMENTS,
+        )
 
 
 LEFT_OUT = -1
@@ -79,12 +82,9 @@ class TableRouter:
         self._place = place
         self._filter: TableFilter = settings.config.table_filter()
         self._force, self._bdr = settings.config.force_replicate, settings.config.bdr_mode
-        one_target = settings.sink.scheme is Scheme.CANAL  # which keeps one order over all tables
-        self._dispatcher = Dispatcher([]) if one_target else settings.config.dispatcher()
-        self._database = settings.sink.mysql
-        self._lake = settings.sink.lake is not None
-        self._files = wants_tables(settings.sink)
-        self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
+        self._sink, self._uri = settings.sink.spec, settings.sink
+        self._dispatcher = Dispatcher([]) if self._sink.by_commit_ts else settings.config.dispatcher()
+        self._events: EventFilters = settings.config.event_filters(whole_updates=self._sink.whole_updates)
         self._selectors: ColumnSelectors = settings.config.column_selectors()
         self._routes = settings.config.table_routes()
         self._topic = settings.sink.topic
@@ -98,12 +98,12 @@ class TableRouter:
     @property
     def into_database(self) -> bool:
         """Whether DDLs are run in a database."""
-        return self._database is not None
+        return self._sink.ddls is Ddls.STATEMENTS
 
     @property
-    def sends_steps(self) -> bool:
-        """Whether a RENAME TABLE of several tables goes out pair by pair, as messages that are run one by one."""
-        return self._database is None and not self._lake and not self._files
+    def ddls(self) -> Ddls:
+        """What becomes of DDLs."""
+        return self._sink.ddls
 
     def table(self, version: TableVersion) -> PackedTable | None:
         """A table whose rows are delivered, else None. Settings that do not fit it are its fault, see `PackedTable`."""
@@ -128,7 +128,7 @@ class TableRouter:
 
     def _routed(self, version: TableVersion) -> PackedTable:
         """Raises ConfigError for settings that do not fit the table."""
-        if self._database is not None:
+        if self.into_database:
             dropped = self._selectors.dropped(version, set())
             return PackedTable(
                 version,
@@ -151,8 +151,8 @@ class TableRouter:
         )
 
     def _described(self, version: TableVersion) -> TableVersion:
-        """A table as the sink hears of it: under its name downstream. A lake's tables do not have the columns that selectors leave out."""
-        if self._lake and (dropped := self._selectors.dropped(version, set())):
+        """A table as the sink hears of it: under its name downstream. Tables of a lake do not have the columns that selectors leave out."""
+        if self._sink.only_delivered_columns and (dropped := self._selectors.dropped(version, set())):
             version = replace(version, info=without(version.info, dropped))
         return routed_version(version, self._routes)
 
@@ -163,8 +163,7 @@ class TableRouter:
     def _spread(self, version: TableVersion) -> DispatchRule:
         """How the rows of a table are shared among the tasks that write into a database: by the columns of its one unique key, or all go to
         one task."""
-        whole = self._database is None or self._database.atomicity is not Atomicity.NONE
-        columns = () if whole else spread_columns(version.info)
+        columns = spread_columns(version.info) if self._sink.shares_tables(self._uri) else ()
         return DispatchRule(DispatchMode.COLUMNS, columns=columns) if columns else DispatchRule()
 
     def rows(self, version: TableVersion) -> bool:
@@ -186,10 +185,10 @@ class TableRouter:
         """A DDL under the names that it has downstream. Raises TableRoutingFailed."""
         if event.group:
             event = replace(event, group=tuple(self.routed(member) for member in event.group))
-        if self._database is not None:
+        if self.into_database:
             return database_ddl(event, self._routes)
         found = routed_ddl(event, self._routes) if self._routes else event
-        if not self._lake:
+        if not self._sink.only_delivered_columns:
             return found
         before, after, other = (one and self._described(one) for one in (event.before, event.after, event.other))
         return replace(found, before=before, after=after, other=other)
@@ -219,7 +218,7 @@ class TableRouter:
         if not any(self.passes(*name) for name in names):
             return False
         versions = [v for v in (event.before, event.after) if v is not None]
-        if self._database is not None:  # a table may get its key later, and has to be there then
+        if self.into_database:  # a table may get its key later, and has to be there then
             return not any(version.info.is_sequence for version in versions)
         return not versions or any(self._eligible(v.info) for v in versions)
 
@@ -258,7 +257,7 @@ class TableRouter:
         """Whether DDLs of a table are delivered: for a database also before it has a key."""
         if not self.passes(version.schema, version.table) or version.info.is_sequence:
             return False
-        return self._database is not None or self._eligible(version.info)
+        return self.into_database or self._eligible(version.info)
 
     def _eligible(self, info: TableInfo) -> bool:
         """TiCDC's rule: a usable key, or forced; views always, sequences never. Temporary tables count, though they have no rows."""
@@ -267,15 +266,8 @@ class TableRouter:
         return self._force or info.is_view or info.has_usable_key
 
 
-def control_messages_of(sink: SinkUri, zone: tzinfo = UTC) -> ControlMessages | None:
-    """What writes DDL and resolved messages: the protocol, or a sink with a format of its own; None if neither does."""
-    options = sink.encoding
-    if wants_tables(sink):
-        return StorageControl(sink)
-    if sink.mysql is not None:
-        return MysqlControl(zone, sink.mysql.time_zone)
-    if sink.lake is not None:
-        return LakeControl(history=sink.lake.mode is LakeMode.CHANGES)
+def control_messages_of(options: EncodingOptions) -> ControlMessages | None:
+    """The protocol's messages besides rows; None without a protocol."""
     if options.protocol is None:
         return None
     spec = spec_of(options.protocol)
@@ -285,20 +277,19 @@ def control_messages_of(sink: SinkUri, zone: tzinfo = UTC) -> ControlMessages | 
 
 
 class SinkEvents:
-    """DDL and resolved events for the sink. See `batch.Events`."""
+    """DDLs for the sink, and for a sink of messages what these are. See `batch.Events`."""
 
-    def __init__(self, settings: Settings, router: TableRouter, packs: PackStore) -> None:
-        self._control, self._router, self._packs = control_messages_of(settings.sink, settings.zone), router, packs
+    def __init__(self, settings: Settings, router: TableRouter, packs: PackStore, sink: DriverSink) -> None:
+        self._router, self._packs = router, packs
+        self._control: ControlMessages | None = None
+        self._takes_ddls = True
+        if isinstance(sink, MessageDriver):
+            self._control = control_messages_of(settings.sink.encoding)
+            self._takes_ddls = self._control is not None
+            sink.speak(EventMessages(self._control, packs.partitions, self.targets))
 
-    def ddl(self, event: DdlEvent) -> tuple[str, bytes | None, bytes | None, Sequence[int]] | None:
-        if self._control is None:
-            return None
-        message = self._control.ddl_message(self._router.routed(event))
-        if message is None:
-            return None
-        topic = self._router.topic(event)
-        partitions = 1 if self._control.ddl_on_first_partition else self._packs.partitions(topic)
-        return topic, *message, range(partitions)
+    def downstream(self, event: DdlEvent) -> tuple[DdlEvent, str] | None:
+        return (self._router.routed(event), self._router.topic(event)) if self._takes_ddls else None
 
     def bootstraps(self) -> Iterator[tuple[str, bytes | None, bytes | None, Sequence[int]]]:
         """The bootstrap messages of all tables, for the begin of a delivery."""
@@ -313,9 +304,6 @@ class SinkEvents:
     def sends_bootstrap(self) -> bool:
         """Whether the protocol has bootstrap messages."""
         return isinstance(self._control, SendsBootstrap) and self._control.sends_bootstrap
-
-    def resolved(self, ts: int) -> KeyValue | None:
-        return self._control.resolved_message(ts) if self._control is not None else None
 
     def targets(self) -> Sequence[Target]:
         return self._packs.targets

@@ -24,7 +24,6 @@ from tidemill.kernels.routing.identity import ColumnChange, KeyHash, unique_slot
 from tidemill.kernels.rows.layout import ValueOp
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
-from tidemill.kernels.sql import SqlRowEncoder
 from tidemill.protocols.all import spec_of
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.spec import Needs, load
@@ -74,7 +73,7 @@ class _Used:
         """Slots of the columns whose change splits an update."""
         if output.encoding.output_raw_change_event:
             return []
-        if output.encoding.as_sql and always_split(self.shown.info):
+        if output.as_statements and always_split(self.shown.info):
             return sorted(self.program.slots.values())
         dispatched = {self.program.slots[c.id] for c in self.hashed} if output.split_on_dispatch_key else set()
         return sorted(dispatched.union(unique_slots(self.program)))
@@ -220,12 +219,9 @@ def row_encoder(
     """The encoder of a protocol. `tables`: the tables of the programs; `first_target`: the number of each topic's partition 0. Few
     protocols use these two."""
     options = output.encoding
-    if options.as_columns:
-        from tidemill.sinks.lake.rows import TypedRowEncoder  # kernels that no other sink needs
-
-        return TypedRowEncoder(programs, every_image=options.every_image)
     if options.protocol is None:
-        return SqlRowEncoder(programs, options) if options.as_sql else MountEncoder(programs)
+        own: EncodesRows = load(output.encoder)(programs, options) if output.encoder else MountEncoder(programs)
+        return own
     spec = spec_of(options.protocol)
     given: dict[str, Any] = {}
     if spec.large_messages:

@@ -14,12 +14,13 @@ from tidemill.changelog.storage.base import Storage
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError, LogFenced, SinkError, TidemillError
 from tidemill.protocols.canal.codes import EntryType
-from tidemill.sinks.base import BatchContext, ByDispatchers, Target, taken_late
+from tidemill.sinks.base import BatchContext, Target, taken_late
 from tidemill.sinks.canal.place import options_of, storage_of
 from tidemill.sinks.canal.store.names import SegmentName
 from tidemill.sinks.canal.store.publish import StorePublisher
 from tidemill.sinks.canal.store.retention import retain
 from tidemill.sinks.canal.store.writer import SegmentWriter, index_of
+from tidemill.sinks.event_messages import MessageDriver
 from tidemill.tso import describe
 from tidemill.wire import canal_entry_pb2 as pb
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 RETENTION_EVERY_S = 60.0
 
 
-class CanalDriverSink(ByDispatchers):
+class CanalDriverSink(MessageDriver):
     """See `DriverSink`. All tables have one target: the store has one order."""
 
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
@@ -62,11 +63,11 @@ class CanalDriverSink(ByDispatchers):
             self._fresh = False
         return self._publisher
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+    def send(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         if value is not None:
             self._ddls.append(value)
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
+    def send_resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
         """Do nothing: the head moves at the end of the batch."""
 
     def finish_batch(self, ctx: BatchContext) -> None:

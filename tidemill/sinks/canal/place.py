@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.open import open_storage
-from tidemill.config.uri import CanalOptions, SinkUri
+from tidemill.config.canal import CanalOptions
+from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError
 
 

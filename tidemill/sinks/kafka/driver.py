@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from tidemill.config.uri import NEW_TOPIC_PARTITIONS, SinkUri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable, redact
 from tidemill.extras import extra
-from tidemill.sinks.base import BatchContext, ByDispatchers, FenceCheck, Target, no_fence_check
+from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
+from tidemill.sinks.event_messages import MessageDriver
 from tidemill.sinks.kafka import faults, options
 from tidemill.sinks.kafka.denials import Denials
 from tidemill.sinks.kafka.statistics import broker_figures
@@ -38,7 +39,7 @@ _SILENT.propagate = False
 _T = TypeVar("_T")
 
 
-class KafkaDriverSink(ByDispatchers):
+class KafkaDriverSink(MessageDriver):
     """See `DriverSink`."""
 
     def __init__(self, uri: SinkUri, topic_settings: Mapping[str, str] | None = None) -> None:
@@ -181,14 +182,14 @@ class KafkaDriverSink(ByDispatchers):
         self._unflushed_ddl = False
         self._check_fence = ctx.check_fence
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+    def send(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         if self._unflushed_ddl:
             self._flush()  # if a DDL is refused, the next one must not be sent
         for partition in partitions:
             self._produce(topic, partition, key, value)
         self._unflushed_ddl = True
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
+    def send_resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
         if self._unflushed_ddl:
             self._flush()
             self._unflushed_ddl = False

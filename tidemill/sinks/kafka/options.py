@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tidemill import credentials
-from tidemill.config.uri import KafkaOptions, SinkUri
+from tidemill.config.kafka import KafkaOptions
+from tidemill.config.uri import SinkUri
 
 WINDOW_BYTES = 128 * 1024 * 1024
 """The bytes that may wait for acknowledgement in one producer."""

@@ -1,18 +1,11 @@
-"""What a DDL does to the tables of the lake, as messages for the driver half. Pure."""
+"""What a DDL does to the tables of the lake. Pure."""
 
 from __future__ import annotations
 
-import base64
 import enum
-import json
-import pickle
 from dataclasses import dataclass, replace
-from typing import Any
-
-import pyarrow as pa
 
 from tidemill.errors import SchemaError, SinkError
-from tidemill.protocols.common.messages import KeyValue
 from tidemill.rules.partitions import PartitionRows
 from tidemill.sinks.lake.shapes import LakeTable, is_keyless, lake_table
 from tidemill.tidb.schema.codes import Action
@@ -59,93 +52,46 @@ class LakeDdl:
     gone: PartitionRows | None = None
     other: LakeTable | None = None
 
-    def text(self) -> bytes:
-        """Return the message."""
-        found: dict[str, object] = {"do": self.do.value, "ts": self.ts, "old": self.old}
-        if self.table is not None:
-            found["table"] = _table_json(self.table)
-        if self.other is not None:
-            found["other"] = _table_json(self.other)
-        if self.gone is not None:  # the message is read in the process that makes it
-            found["gone"] = base64.b64encode(pickle.dumps(self.gone)).decode()
-        return json.dumps(found).encode()
 
-    @classmethod
-    def parse(cls, text: bytes) -> LakeDdl:
-        """Return what a message holds."""
-        found = json.loads(text)
-        table, other = (_table_of(found[name]) if name in found else None for name in ("table", "other"))
-        gone = pickle.loads(base64.b64decode(found["gone"])) if "gone" in found else None
-        return cls(Do(found["do"]), found["ts"], tuple(found["old"]), table, gone, other)
-
-
-def _table_json(table: LakeTable) -> list[object]:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.fields) as writer:
-        writer.write_batch(table.first)
-    data = base64.b64encode(sink.getvalue().to_pybytes()).decode()
-    return [*table.name, table.table_id, table.keys, table.history, table.origins, data]
-
-
-def _table_of(found: list[Any]) -> LakeTable:
-    schema, name, table_id, keys, history, origins, first = found
-    batch = pa.ipc.open_stream(base64.b64decode(first)).read_next_batch()
-    return LakeTable(schema, name, table_id, batch, tuple(keys), history, tuple((new, old) for new, old in origins))
+def lake_ddl(event: DdlEvent, *, history: bool) -> LakeDdl | None:
+    """Return what is to be done; None for a DDL that concerns no table's columns or rows. `history`: tables hold changes. Raises SinkError
+    for a DDL that cannot be done."""
+    if event.type in _REFUSED and not history:
+        raise SinkError(
+            f"{event.schema}.{event.table}: {_REFUSED[Action(event.type)]} by a DDL, "
+            f"and no change says which: {short_statement(event.query)}",
+            hint=_HINT,
+        )
+    if event.type == Action.DROP_SCHEMA:
+        return LakeDdl(Do.DROP_SCHEMA, event.ts, (event.schema, ""), None)
+    before, after = event.before, event.after
+    if after is None or not after.info.has_rows:
+        drops = before is not None and before.info.has_rows and event.type == Action.DROP_TABLE
+        return LakeDdl(Do.DROP, event.ts, before.name, None) if drops and before is not None else None
+    table = lake_table(after, history=history)
+    if before is not None and before.table_id == after.table_id:
+        table = replace(table, origins=tuple(origins(before, after, event.type).items()))
+    if event.type == Action.TRUNCATE_TABLE:
+        return LakeDdl(Do.SHAPE if history else Do.EMPTY, event.ts, after.name, table)
+    if event.type == Action.RECOVER_TABLE and not history:
+        return LakeDdl(Do.RECOVER, event.ts, after.name, table)
+    if before is None:
+        return LakeDdl(Do.BEGIN, event.ts, after.name, table)
+    if event.type in _PARTITIONS_GO and not history:
+        return LakeDdl(Do.REMOVE, event.ts, after.name, table, _gone(event, before, after))
+    if event.type == Action.EXCHANGE_PARTITION and not history:
+        return _exchange(event, before, after, table)
+    return LakeDdl(Do.RENAME if _renamed(before, after) else Do.SHAPE, event.ts, before.name, table)
 
 
-class LakeControl:
-    """See `protocols.common.messages.ControlMessages`."""
-
-    ddl_on_first_partition = True
-
-    def __init__(self, *, history: bool) -> None:
-        self._history = history
-
-    def ddl_message(self, event: DdlEvent) -> KeyValue | None:
-        """Return what is to be done; None for a DDL that concerns no table's columns or rows. Raises SinkError for one that cannot be."""
-        found = self._step(event)
-        return (b"", found.text()) if found is not None else None
-
-    def _step(self, event: DdlEvent) -> LakeDdl | None:
-        if event.type in _REFUSED and not self._history:
-            raise SinkError(
-                f"{event.schema}.{event.table}: {_REFUSED[Action(event.type)]} by a DDL, "
-                f"and no change says which: {short_statement(event.query)}",
-                hint=_HINT,
-            )
-        if event.type == Action.DROP_SCHEMA:
-            return LakeDdl(Do.DROP_SCHEMA, event.ts, (event.schema, ""), None)
-        before, after = event.before, event.after
-        if after is None or not after.info.has_rows:
-            drops = before is not None and before.info.has_rows and event.type == Action.DROP_TABLE
-            return LakeDdl(Do.DROP, event.ts, before.name, None) if drops and before is not None else None
-        table = lake_table(after, history=self._history)
-        if before is not None and before.table_id == after.table_id:
-            table = replace(table, origins=tuple(origins(before, after, event.type).items()))
-        if event.type == Action.TRUNCATE_TABLE:
-            return LakeDdl(Do.SHAPE if self._history else Do.EMPTY, event.ts, after.name, table)
-        if event.type == Action.RECOVER_TABLE and not self._history:
-            return LakeDdl(Do.RECOVER, event.ts, after.name, table)
-        if before is None:
-            return LakeDdl(Do.BEGIN, event.ts, after.name, table)
-        if event.type in _PARTITIONS_GO and not self._history:
-            return LakeDdl(Do.REMOVE, event.ts, after.name, table, _gone(event, before, after))
-        if event.type == Action.EXCHANGE_PARTITION and not self._history:
-            return self._exchange(event, before, after, table)
-        return LakeDdl(Do.RENAME if _renamed(before, after) else Do.SHAPE, event.ts, before.name, table)
-
-    def _exchange(self, event: DdlEvent, before: TableVersion, after: TableVersion, table: LakeTable) -> LakeDdl:
-        other = event.other
-        if other is None or is_keyless(after):
-            why = "rows that only their hidden handles tell apart" if other is not None else "rows with a table that is not known here"
-            raise SinkError(f"{event.schema}.{event.table} exchanges {why}: {event.query}", hint=_HINT)
-        [taken] = set(before.physical_ids) - set(after.physical_ids)  # the other table has the partition's id afterwards
-        gone = _gone(event, before, after)
-        return LakeDdl(Do.EXCHANGE, event.ts, after.name, table, gone, replace(lake_table(other), table_id=taken))
-
-    def resolved_message(self, ts: int) -> KeyValue | None:
-        """None."""
-        return None
+def _exchange(event: DdlEvent, before: TableVersion, after: TableVersion, table: LakeTable) -> LakeDdl:
+    other = event.other
+    if other is None or is_keyless(after):
+        why = "rows that only their hidden handles tell apart" if other is not None else "rows with a table that is not known here"
+        raise SinkError(f"{event.schema}.{event.table} exchanges {why}: {event.query}", hint=_HINT)
+    [taken] = set(before.physical_ids) - set(after.physical_ids)  # the other table has the partition's id afterwards
+    gone = _gone(event, before, after)
+    return LakeDdl(Do.EXCHANGE, event.ts, after.name, table, gone, replace(lake_table(other), table_id=taken))
 
 
 def _gone(event: DdlEvent, before: TableVersion, after: TableVersion) -> PartitionRows:

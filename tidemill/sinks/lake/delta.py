@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill import credentials
-from tidemill.config.uri import S3Options
+from tidemill.config.storage import S3Options
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.extras import extra
 from tidemill.sinks.lake.base import Move, Stamp, TableFiles

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tidemill import credentials
 from tidemill.config.lake import LakeOptions
-from tidemill.config.uri import S3Options
+from tidemill.config.storage import S3Options
 from tidemill.errors import Fenced, SinkError, SinkUnavailable, redact
 from tidemill.extras import extra
 from tidemill.sinks.lake.base import Move, Stamp, TableFiles

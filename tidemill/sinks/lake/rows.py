@@ -16,6 +16,7 @@ from tidemill.kernels.columns import Built, ColumnBuilder, ColumnProgram
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RowArray
 from tidemill.protocols.common.messages import Messages
+from tidemill.protocols.options import EncodingOptions
 from tidemill.records import KIND_UPDATE, MESSAGE
 from tidemill.sinks.lake.shapes import HEAD_NAMES, OP, ROW_ID
 from tidemill.tidb.columns.forms import ALL_IMAGES, IMAGES
@@ -141,3 +142,8 @@ class TypedRowEncoder:
         if number not in self._tables:
             self._tables[number] = _Table(self._programs[number], every_image=self._every_image)
         return self._tables[number]
+
+
+def typed_rows(programs: Sequence[TableProgram], options: EncodingOptions) -> TypedRowEncoder:
+    """Return the encoder for the options of a lake's sink URI."""
+    return TypedRowEncoder(programs, every_image=options.every_image)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tidemill import credentials
 from tidemill.config.database import DatabaseTls, MysqlOptions
+from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.extras import extra
 from tidemill.protocols.sql.hints import Program, hint_of
@@ -315,3 +316,13 @@ def _context(tls: DatabaseTls) -> ssl.SSLContext:
         return context
     except (OSError, ssl.SSLError) as error:
         raise SinkError(f"ssl-ca, ssl-cert, ssl-key: {error}") from None
+
+
+def check_reachable(uri: SinkUri) -> None:
+    """Raise SinkError or SinkUnavailable if the database of a sink URI does not answer, or does not take the credentials."""
+    options = uri.database
+    try:
+        with closing(Connection(options)) as connection:
+            connection.rows("SELECT 1")
+    except ServerFault as fault:
+        raise fault.error(f"{options.host}:{options.port}") from fault

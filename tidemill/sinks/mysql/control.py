@@ -1,4 +1,4 @@
-"""DDLs on their way to the database: what the driver needs of a DDL, as JSON. There is no message for a resolved ts."""
+"""What the driver needs of a DDL to run it. As JSON it is in the books, where it goes on over restarts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from tidemill.protocols.common.messages import KeyValue
 from tidemill.sinks.mysql.dialect import special_indexes
 from tidemill.sinks.mysql.moment import Moment, offset_text
 from tidemill.tidb.ddltext.synthesized import rename_tables
@@ -43,8 +42,11 @@ class Ddl:
     known_as: str = ""  # the text by which it is known again where `query` depends on the database; empty: `query`
 
     @classmethod
-    def of(cls, event: DdlEvent, zone: str) -> Ddl:
-        """Return what is to be run for an event, whose text is one for databases, see `delivery.inputs.routed_names`."""
+    def of(cls, event: DdlEvent, zone: str) -> Ddl | None:
+        """Return what is to be run for an event, whose text is one for databases, see `delivery.inputs.routed_names`; None for one without
+        a text, and for all renames of a statement but the first: they run together."""
+        if not event.query.strip() or (event.group and not event.leads_group):
+            return None
         schema = "" if event.type in _WITHOUT_SCHEMA else event.schema
         beside = event.type == Action.ADD_INDEX
         query = _query_of(event)
@@ -61,13 +63,13 @@ class Ddl:
 
     @classmethod
     def parse(cls, text: bytes) -> Ddl:
-        """Return the DDL that a message holds."""
+        """Return the DDL of a JSON text."""
         found = json.loads(text)
         special = tuple((name, part) for name, part in found.get("special", ()))
         return cls(**{**found, "tables": tuple(found["tables"]), "special": special})
 
     def text(self) -> str:
-        """Return the message."""
+        """Return it as JSON."""
         return json.dumps(asdict(self))
 
 
@@ -103,22 +105,3 @@ def zone_text(zone: tzinfo, given: str) -> str:
     offsets = {zone.utcoffset(datetime(2026, month, 1)) for month in range(1, 13)}
     offset = offsets.pop() or timedelta()
     return str(zone) if offsets else offset_text(offset)
-
-
-class MysqlControl:
-    """See `protocols.common.messages.ControlMessages`."""
-
-    ddl_on_first_partition = True
-
-    def __init__(self, zone: tzinfo, given: str) -> None:
-        self._zone = zone_text(zone, given)
-
-    def ddl_message(self, event: DdlEvent) -> KeyValue | None:
-        """Return the DDL; None for one without a text, and for all renames of a statement but the first: they run together."""
-        if event.group and not event.leads_group:
-            return None
-        return (b"", Ddl.of(event, self._zone).text().encode()) if event.query.strip() else None
-
-    def resolved_message(self, ts: int) -> KeyValue | None:
-        """None."""
-        return None

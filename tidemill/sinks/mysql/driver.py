@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from tidemill.config.database import Atomicity
 from tidemill.config.uri import SinkUri
 from tidemill.errors import Fenced, SameUpstreamDownstream
-from tidemill.sinks.base import BatchContext, ByDispatchers, FenceCheck, Target, no_fence_check, taken_late
+from tidemill.sinks.base import BatchContext, ByDispatchers, FenceCheck, no_fence_check, taken_late
 from tidemill.sinks.mysql.bookkeeping import Attempt, Awaited, Beside, Books, Done
 from tidemill.sinks.mysql.connection import Connection, ServerFault
-from tidemill.sinks.mysql.control import Ddl
+from tidemill.sinks.mysql.control import Ddl, zone_text
 from tidemill.sinks.mysql.ddls.running import Background, Running
 from tidemill.sinks.mysql.known import cluster_id_of
 from tidemill.sinks.mysql.sync.moments import is_sync_point
 from tidemill.sinks.mysql.sync.points import SyncPoints
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tso import describe
 from tidemill.visible import short_statement
 
@@ -44,6 +45,7 @@ class MysqlDriverSink(ByDispatchers):
         self._ddls = 0  # of the attempt's interval, so far
         self._stop = threading.Event()
         self._background = Background(self._new_connection, lambda ddl: Beside(self._the_books, ddl))
+        self._zone = ""  # in which DDLs are run
         self._again = False  # the interval was begun before, and its rows are written
 
     @property
@@ -100,7 +102,7 @@ class MysqlDriverSink(ByDispatchers):
             )
 
     def begin_batch(self, ctx: BatchContext) -> None:
-        self._check_fence = ctx.check_fence
+        self._check_fence, self._zone = ctx.check_fence, zone_text(ctx.zone, self._options.time_zone)
 
         def begin() -> Attempt:
             books = self._open(ctx)
@@ -112,13 +114,15 @@ class MysqlDriverSink(ByDispatchers):
         if self._again:
             log.info("the rows of (%s, %s] are in the database already", describe(ctx.from_ts), describe(ctx.to_ts))
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+    def ddl(self, event: DdlEvent, topic: str) -> bool:
         """Run a DDL, unless it was run before."""
         assert self._attempt is not None, "begin_batch comes first"
-        assert value is not None, "a DDL has a text"
-        ddl = Ddl.parse(value)
+        ddl = Ddl.of(event, self._zone)
+        if ddl is None:
+            return False
         self._call(lambda: self._run_ddl(ddl))
         self._ddls += 1
+        return True
 
     def _run_ddl(self, ddl: Ddl) -> None:
         books, attempt = self._books, self._attempt
@@ -170,7 +174,7 @@ class MysqlDriverSink(ByDispatchers):
         """A DDL that everything waits for is killed when a stop is asked for."""
         self._stop = stop
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None: ...
+    def resolved(self, ts: int) -> None: ...
 
     def finish_batch(self, ctx: BatchContext) -> None:
         """Note that the interval is done."""

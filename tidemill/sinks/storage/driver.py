@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from tidemill import statefile
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.sinks import owner
-from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.base import BatchContext
 from tidemill.sinks.publication import Create, Place, Plan, Position, Publisher, Raise, Step
 from tidemill.sinks.storage import parts, paths, tables
+from tidemill.sinks.storage.control import schema_files
 from tidemill.sinks.storage.open import layout_of, store_of
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import describe
 
@@ -59,8 +61,8 @@ class StorageDriverSink:
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
         assert uri.storage is not None
         self._layout, self._store, self._fresh = layout_of(uri), store_of(uri), fresh
-        self._protocol = uri.protocol.value if uri.protocol is not None else ""
-        self._column_ids = uri.storage.output_column_id
+        self._protocol = str(uri.protocol or "")
+        self._options = uri.storage
         self._tables: dict[str, _Table] = {}  # by topic
         self._newest: dict[int, str] = {}  # topic by logical table id
         self._numbers: dict[str, int] = {}  # newest file by data folder
@@ -107,11 +109,13 @@ class StorageDriverSink:
             )
         parts.begin(self._store, ctx, self._published if ctx.from_ts < self._published else 0)
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
-        """Take the schema files of a DDL. `value` is made by control.py."""
-        self._ddls |= {path: text.encode() for path, text in json.loads(value or b"{}").items()}
+    def ddl(self, event: DdlEvent, topic: str) -> bool:
+        """Take the schema files of a DDL."""
+        files = schema_files(event, self._options)
+        self._ddls |= files
+        return bool(files)
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
+    def resolved(self, ts: int) -> None:
         """Do nothing. The checkpoint file is written at the end of the batch."""
 
     def finish_batch(self, ctx: BatchContext) -> None:
@@ -166,14 +170,14 @@ class StorageDriverSink:
         may have written. Without such a file it is the table's own version, but not less than the changefeed's start.
         """
         if base not in table.number:
-            own = tables.of_table(table.version, column_ids=self._column_ids)
+            own = tables.of_table(table.version, column_ids=self._options.output_column_id)
             folder = f"{base}/meta"
             known = [n for name in self._store.names(folder) if (n := paths.version_in(name, own.checksum)) is not None]
             if known:
                 number = max(known)
             else:
                 number = max(table.version.from_ts, self._first_ts)
-                first = tables.of_table(table.version, column_ids=self._column_ids, ts=number)
+                first = tables.of_table(table.version, column_ids=self._options.output_column_id, ts=number)
                 files.schemas[f"{folder}/{tables.file_name(number, own.checksum)}"] = first.text()
             table.number[base] = number
         return table.number[base]

@@ -6,17 +6,19 @@ from pathlib import Path
 
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError
-from tidemill.sinks.storage.paths import EXTENSIONS, Layout
+from tidemill.protocols.all import spec_of
+from tidemill.sinks.storage.paths import Layout
 from tidemill.sinks.storage.store import LocalStore, S3Store, Store
 
 
 def layout_of(uri: SinkUri) -> Layout:
     """Return the layout. Raises ConfigError for a protocol that it does not support."""
     options = uri.storage
-    if options is None or uri.protocol not in EXTENSIONS:
+    extension = spec_of(uri.protocol).file_extension if uri.protocol is not None else ""
+    if options is None or not extension:
         raise ConfigError(f"{uri}: only canal-json and csv are written as files of tables")
     return Layout(
-        extension=EXTENSIONS[uri.protocol],
+        extension=extension,
         partitions=options.partition_separator,
         date=options.date_separator,
         digits=options.file_index_digits,

@@ -14,14 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from tidemill.config.parameters import DateSeparator
-from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
-from tidemill.protocols.all import PROTOCOLS
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import physical_ms
-
-EXTENSIONS = {protocol: spec.file_extension for protocol, spec in PROTOCOLS.items() if spec.file_extension}
-"""File extensions of the protocols that this layout supports."""
 
 _DATES = {DateSeparator.NONE: "", DateSeparator.YEAR: "%Y", DateSeparator.MONTH: "%Y-%m", DateSeparator.DAY: "%Y-%m-%d"}
 _NUMBERED = re.compile(r"CDC([0-9]+)\.[a-z]+")
@@ -139,8 +134,3 @@ FOLDER = ".tidemill"
 
 RESERVED = frozenset({METADATA, FOLDER})
 """The sink's own names at the root."""
-
-
-def wants_tables(uri: SinkUri) -> bool:
-    """Return whether the sink uses this layout, a folder for each table version. Other protocols of file:// go into messages files."""
-    return uri.storage is not None and uri.protocol in EXTENSIONS

@@ -30,7 +30,7 @@ from tidemill.changelog.storage.conditional import Unconditional, swap
 from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import LocalStorage, make_folder
 from tidemill.changelog.storage.state_file import Change, StateFile
-from tidemill.config.uri import S3Options
+from tidemill.config.storage import S3Options
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks.parts import file_errors, log_errors, sync_folder
 

@@ -24,17 +24,17 @@ from tidemill.records import KIND_INSERT
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.session import Server
 from tidemill.sinks.mysql.sync import points as sync_points
-from tidemill.sinks.mysql.sync.moments import is_sync_point, next_sync_point
+from tidemill.sinks.mysql.sync.moments import is_sync_point
 from tidemill.sinks.mysql.sync.points import SyncPoints
-from tidemill.tso import compose
+from tidemill.tso import compose, next_multiple
 
 EVERY_MS = 30_000
 CONFIG = "enable-sync-point = true\nsync-point-interval = '30s'\n"
 
 
 def test_they_lie_at_multiples_of_the_interval() -> None:
-    assert next_sync_point(compose(29_999, 7), EVERY_MS) == compose(30_000)
-    assert next_sync_point(compose(30_000), EVERY_MS) == compose(60_000)
+    assert next_multiple(compose(29_999, 7), EVERY_MS) == compose(30_000)
+    assert next_multiple(compose(30_000), EVERY_MS) == compose(60_000)
     assert [is_sync_point(ts, EVERY_MS) for ts in (compose(60_000), compose(60_000, 1), compose(60_001))] == [True, False, False]
     assert not is_sync_point(compose(60_000), 0)
 
@@ -113,7 +113,7 @@ def test_a_sync_point_and_the_end_of_its_batch_are_one_transaction(db: MariaDb, 
     db.run(*CREATE, *sync_points.CREATE)
     for feed, ts in (("default/feed", "1"), ("default/other", "2")):
         db.run(f"INSERT INTO tidb_cdc.syncpoint_v1 VALUES ('default', '{feed}', '{ts}', NULL, NOW() - INTERVAL 25 HOUR)")
-    at = next_sync_point(LATER, EVERY_MS)
+    at = next_multiple(LATER, EVERY_MS)
     with made_of(db) as sinks:
         sink = sinks("enable-sync-point=true&sync-point-interval=30s")
         sink.batch(1, change(KIND_INSERT, 1, 1, at - 5), from_ts=at - 10, to_ts=at - 1)
@@ -132,9 +132,9 @@ def test_a_sync_point_and_the_end_of_its_batch_are_one_transaction(db: MariaDb, 
 def test_a_checkpoint_that_is_overwritten_passes_over_sync_points(db: MariaDb) -> None:
     """The changefeed goes on between two of them, and writes the next."""
     db.run(*CREATE, *sync_points.CREATE)
-    first = next_sync_point(LATER, EVERY_MS)
-    passed = next_sync_point(first, EVERY_MS)
-    last = next_sync_point(passed, EVERY_MS)
+    first = next_multiple(LATER, EVERY_MS)
+    passed = next_multiple(first, EVERY_MS)
+    last = next_multiple(passed, EVERY_MS)
     with made_of(db) as sinks:
         sink = sinks("enable-sync-point=true&sync-point-interval=30s")
         sink.batch(1, change(KIND_INSERT, 1, 1, first), from_ts=first - 1, to_ts=first)

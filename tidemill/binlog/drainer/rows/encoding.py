@@ -24,7 +24,7 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 CHUNK = 4096
 """Rows that are encoded at once: as many as stay in the processor's cache."""
 
-_OPTIONS = EncodingOptions(protocol=None, as_sql=True)
+_OPTIONS = EncodingOptions(protocol=None)
 
 ColumnsOf = Callable[[str, str], Collection[str] | None]
 """The columns that a table downstream has; None: all that it has upstream."""

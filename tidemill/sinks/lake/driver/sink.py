@@ -27,9 +27,9 @@ from tidemill.config.lake import LakeMode
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.sinks import owner
-from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.base import BatchContext
 from tidemill.sinks.lake.base import Move, Stamp
-from tidemill.sinks.lake.control import Do, LakeDdl
+from tidemill.sinks.lake.control import Do, LakeDdl, lake_ddl
 from tidemill.sinks.lake.driver.dropped import DroppedTables
 from tidemill.sinks.lake.driver.partitions import PartitionMoves
 from tidemill.sinks.lake.driver.progress import BatchProgress
@@ -38,6 +38,7 @@ from tidemill.sinks.lake.net import last_of_each
 from tidemill.sinks.lake.open import store_of, tables_of
 from tidemill.sinks.lake.shapes import LakeTable, lake_table
 from tidemill.sinks.storage import parts, paths
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.lineage import origins
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import describe
@@ -112,7 +113,7 @@ class LakeDriverSink:
         parts.begin(self._store, ctx, self._head.resolved_ts)
 
     def _open(self, ctx: BatchContext) -> Head:
-        mark = f"{self._uri.scheme.value}, {self._lake.mode.value}"
+        mark = f"{self._uri.scheme}, {self._lake.mode.value}"
         if not owner.check(self._store.read(owner.TABLES_NOTE), str(self._store), ctx.feed, mark):
             self._store.create(owner.TABLES_NOTE, owner.note(ctx.feed, mark))
         self._progress.claim(ctx.epoch, ctx.check_fence)
@@ -132,11 +133,14 @@ class LakeDriverSink:
         self._dropped.forget()
         self._progress.forget()
 
-    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+    def ddl(self, event: DdlEvent, topic: str) -> bool:
         """Take a DDL. It is done at the end of the batch."""
-        self._ddls.append(LakeDdl.parse(value or b""))
+        ddl = lake_ddl(event, history=self._history)
+        if ddl is not None:
+            self._ddls.append(ddl)
+        return ddl is not None
 
-    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
+    def resolved(self, ts: int) -> None:
         """Do nothing. The head is written at the end of the batch."""
 
     def finish_batch(self, ctx: BatchContext) -> None:

@@ -1,13 +1,8 @@
-"""When sync points are. Pure: what plans batches needs no database for it."""
+"""When sync points are. Batches end there: `SinkSpec.ends_every_ms`."""
 
 from __future__ import annotations
 
-from tidemill.tso import compose, logical, physical_ms
-
-
-def next_sync_point(ts: int, every_ms: int) -> int:
-    """Return the first sync point above a ts."""
-    return compose((physical_ms(ts) // every_ms + 1) * every_ms)
+from tidemill.tso import logical, physical_ms
 
 
 def is_sync_point(ts: int, every_ms: int) -> bool:

@@ -1,0 +1,1 @@
+"""A sink, a protocol, a source and a command for Tidemill."""

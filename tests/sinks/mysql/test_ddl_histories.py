@@ -249,7 +249,7 @@ def test_tables_are_equal_after_every_statement(mariadb: MariaDb, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.mariadb("a TiDB may be older than the statements")
+@pytest.mark.not_tidb("it may be older than the statements")
 def test_tables_are_equal_after_every_statement_with_parts_that_mariadb_lacks(
     mariadb: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -28,6 +28,8 @@ WRITE_SOURCE = 1
 
 UNKNOWN_VARIABLE = 1193
 """What a server answers to a setting that it does not have."""
+NOT_PERMITTED = 1227
+"""What it answers to one that takes a right that the user lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class Server:
     @property
     def is_mariadb(self) -> bool:
         return "mariadb" in self.version.lower()
+
+    @property
+    def is_mysql(self) -> bool:
+        return not self.is_tidb and not self.is_mariadb
 
 
 def settings(server: Server, zone: str, *, optimistic: bool) -> Iterator[tuple[str, bool]]:
@@ -63,3 +69,5 @@ def settings(server: Server, zone: str, *, optimistic: bool) -> Iterator[tuple[s
     if server.is_mariadb:
         yield "SET SESSION in_predicate_conversion_threshold = 0", False
         yield "SET SESSION check_constraint_checks = 0", False
+    if server.is_mysql:  # since 8.4 a foreign key has to refer to a unique key, unless this is off
+        yield "SET SESSION restrict_fk_on_non_standard_key = OFF", False

@@ -123,7 +123,7 @@ def test_the_server_runs_what_is_rewritten(mariadb: MariaDb) -> None:
     for sql, *_ in CASES:
         mariadb.clear()
         mariadb.run(*TABLES)
-        text, _ = rewritten(canonical_ddl(sql, dialect=EXACT), server)
+        text, _ = rewritten(canonical_ddl(str(sql), dialect=EXACT), server)
         if text:
             mariadb.run(text)
 

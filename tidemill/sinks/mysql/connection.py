@@ -105,7 +105,7 @@ class Connection:
         try:
             self.run(statement)
         except ServerFault as fault:
-            if needed or fault.code not in (session.UNKNOWN_VARIABLE, session.NOT_PERMITTED):
+            if needed or fault.code != session.UNKNOWN_VARIABLE:
                 raise
 
     def run(self, statement: bytes | str, *values: object) -> int:

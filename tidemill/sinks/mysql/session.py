@@ -28,8 +28,6 @@ WRITE_SOURCE = 1
 
 UNKNOWN_VARIABLE = 1193
 """What a server answers to a setting that it does not have."""
-NOT_PERMITTED = 1227
-"""What it answers to one that takes a right that the user lacks."""
 
 
 @dataclass(frozen=True, slots=True)

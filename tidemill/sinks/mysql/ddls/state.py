@@ -168,7 +168,7 @@ def _altered(connection: Connection, scene: Scene, parsed: Parsed, schema: str, 
 
 
 def _in_files(name: str) -> str:
-    """Return a pattern for a name as it is in those of files: of what is not a letter, digit or underscore of ASCII it has `@` and the number,
+    """Return a pattern for a name as it is in those of files: for what is not a letter, digit or `_` of ASCII it has `@` and the number,
     of most letters of other alphabets `@` and two characters. MySQL 9 does not say which: its character set `filename` is not for users."""
 
     def spelled(char: str) -> str:

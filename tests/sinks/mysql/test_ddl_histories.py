@@ -135,7 +135,8 @@ class History:
             case "DROP" if len(parts) > 1:
                 return f"{head} DROP PARTITION {self._letters(parts.pop(self._random.randrange(len(parts) - 1))[0])}"
             case "REORGANIZE":
-                parts[-1:] = [(f"A-{self._number}", end - 1), (f"b {self._number}", end)]
+                middle = ((parts[-2][1] if len(parts) > 1 else 0) + end) // 2
+                parts[-1:] = [(f"A-{self._number}", middle), (f"b {self._number}", end)]
                 return f"{head} REORGANIZE PARTITION {self._letters(name)} INTO ({self._defined(parts[-2:])})"
         parts.append((f"Q{self._number}", end + 1_000))
         return f"{head} ADD PARTITION ({self._defined(parts[-1:])})"

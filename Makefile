@@ -48,9 +48,11 @@ realpd: setup
 # TiCDC's own cdc cli, kafka-consumer and storage-consumer, whichever are on PATH (or named by TIDEMILL_CDC, TIDEMILL_CDC_KAFKA_CONSUMER, TIDEMILL_CDC_STORAGE_CONSUMER)
 realcdc: setup
 	$(PYTHON) -m pytest tests/realcdc -rs
-# The MySQL sink into a real TiDB and a MySQL 8, those of them that this machine has (TIDEMILL_TIDB_SERVER, TIDEMILL_MYSQL_SERVER or PATH).
+# The MySQL sink, diff, redo apply and consume into a real TiDB and a MySQL, those of them that this machine has (TIDEMILL_TIDB_SERVER,
+# TIDEMILL_MYSQL_SERVER or PATH). Debian has no MySQL in its stable releases: scripts/mysql_from_debian.sh FOLDER gets one.
 realdb: setup
-	TIDEMILL_DATABASES="tidb mysql" $(PYTHON) -m pytest tests/sinks/mysql -rs
+	TIDEMILL_DATABASES="$${TIDEMILL_DATABASES:-tidb mysql}" $(PYTHON) -m pytest tests/sinks/mysql tests/diff/test_diff.py \
+		tests/changefeed/test_redo.py tests/consumer/test_database.py tests/integration/test_keys_by_every_door.py -rs
 
 # Every protocol in every configuration against what TiCDC's own code wrote: make golden MATERIAL=../shared PROTOCOLS="avro csv"
 golden: setup

@@ -17,6 +17,7 @@ import pytest
 from _pytest.scope import Scope
 from hypothesis import settings
 
+from tests.support.servers.chosen import only_databases
 from tests.support.spark import java_archive, sessions
 
 settings.register_profile("tidemill", deadline=None)  # how long an example takes says how busy the machine is
@@ -69,6 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # afterwards pytest groups the tests by the fixtures that they share
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    only_databases(config, items)
     seed = config.getoption("--order")
     if seed is None:
         places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}

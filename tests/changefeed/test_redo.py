@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tests.support.changelog.sqllogs import SqlLog
 from tests.support.consumer.upstreams import truth
 from tests.support.delivery.mysql_tables import differences
 from tests.support.delivery.runs import tidemill
+from tests.support.servers.databases import mariadb
 from tests.support.servers.mariadb import MariaDb
 from tests.support.servers.s3 import filesystem, make_bucket, s3_server
 from tidemill.changefeed.redo import location_of, take_over
@@ -27,17 +27,11 @@ from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import Fenced, LogRefused, SinkError
 from tidemill.sinks.mysql.driver import MysqlDriverSink
 
-__all__ = ["s3_server"]
+__all__ = ["mariadb", "s3_server"]
 
 pytestmark = pytest.mark.slow
 
 Capsys = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def mariadb() -> Iterator[MariaDb]:
-    with MariaDb() as server:
-        yield server
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from random import Random
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from tests.support.consumer.upstreams import events, playground_with, truth
 from tests.support.delivery.frozen import at
 from tests.support.delivery.mysql_tables import differences, rows_in
 from tests.support.golden.ticdc_topics import sent
+from tests.support.servers.databases import mariadb
 from tests.support.servers.mariadb import MariaDb
 from tidemill.config.uri import parse_sink_uri
 from tidemill.consumer.database import DatabaseTables
@@ -26,6 +26,8 @@ from tidemill.errors import Fenced, SchemaError, SinkError, SinkUnavailable
 from tidemill.protocols.open import decode
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.sinks.mysql.connection import Connection, ServerFault
+
+__all__ = ["mariadb"]
 
 pytestmark = pytest.mark.slow
 
@@ -52,12 +54,6 @@ update d.g set v = v + 10 where id = 1;
 update d.g set v = 1 where id = 2;
 insert into d.keyless values (3, 'z');
 """
-
-
-@pytest.fixture(scope="module")
-def mariadb() -> Iterator[MariaDb]:
-    with MariaDb() as server:
-        yield server
 
 
 @pytest.fixture

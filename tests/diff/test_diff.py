@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,16 @@ from tests.support.consumer.fed_tables import apply
 from tests.support.consumer.upstreams import events, playground_with
 from tests.support.delivery.repairs import repaired
 from tests.support.delivery.runs import tidemill
+from tests.support.servers.databases import mariadb
 from tests.support.servers.mariadb import MariaDb
 from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.tables.sqlite import SqliteTables
 
+__all__ = ["mariadb"]
+
 pytestmark = pytest.mark.slow
 
 Capsys = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def mariadb() -> Iterator[MariaDb]:
-    with MariaDb() as server:
-        yield server
 
 
 @pytest.fixture

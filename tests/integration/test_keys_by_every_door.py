@@ -27,7 +27,8 @@ from tests.support.delivery.database_runs import FORCED, delivered, hurried, wro
 from tests.support.delivery.messages import decoded_from
 from tests.support.delivery.repairs import repaired
 from tests.support.delivery.runs import tidemill
-from tests.support.servers.mariadb import MariaDb, mariadb  # noqa: F401 – a fixture
+from tests.support.servers.databases import mariadb  # noqa: F401 – a fixture
+from tests.support.servers.mariadb import MariaDb
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.feeds import register
 from tidemill.config.file import parse_config

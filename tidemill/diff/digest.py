@@ -1,8 +1,8 @@
 """Sums of rows: two buckets with the same sum have, but for a coincidence of 96 bits, the same rows. Pure.
 
-A row's digest is the MD5 of its key's text, `|` and its text. A sum has the number of rows, the exclusive or of the first 64 bits of their
-digests, and the arithmetic sum of the next 32: a row that is there twice does not disappear from it. Databases compute the same
-(`expressions`).
+A row's digest is the SHA-256 of its key's text, `|` and its text: MySQL has no MD5() since 9.6. A sum has the number of rows, the exclusive
+or of the first 64 bits of their digests, and the arithmetic sum of the next 32: a row that is there twice does not disappear from it.
+Databases compute the same (`expressions`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def sum_of(rows: Iterable[Row]) -> Sum:
     """Return the sum of rows."""
     count = xor = total = 0
     for key, row in rows:
-        digest = hashlib.md5(key + SEPARATOR + row, usedforsecurity=False).digest()
+        digest = hashlib.sha256(key + SEPARATOR + row).digest()
         count += 1
         xor ^= int.from_bytes(digest[:8])
         total += int.from_bytes(digest[8:12])

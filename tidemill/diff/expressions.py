@@ -72,7 +72,7 @@ def row_text(table: DiffTable) -> str:
 
 
 def _bucket(table: DiffTable) -> str:
-    return f"CAST(CONV(LEFT(MD5({key_text(table)}),8),16,10) AS UNSIGNED) % {table.buckets.count}"
+    return f"CAST(CONV(LEFT(SHA2({key_text(table)},256),8),16,10) AS UNSIGNED) % {table.buckets.count}"
 
 
 def within(table: DiffTable, buckets: Iterable[int]) -> str:
@@ -95,7 +95,7 @@ def sums_query(table: DiffTable, buckets: Iterable[int] | None = None) -> str:
 
     Of a table with ranges it asks for one bucket alone.
     """
-    digest = f"MD5(CONCAT({key_text(table)},'|',{row_text(table)}))"
+    digest = f"SHA2(CONCAT({key_text(table)},'|',{row_text(table)}),256)"
     if isinstance(table.buckets, Hashed):
         bucket, where, grouped = (_bucket(table), "", " GROUP BY b") if table.buckets.count > 1 else ("0", "", "")
     else:

@@ -48,7 +48,7 @@ class Hashed:
 
     def of(self, key: bytes) -> int:
         """Return the bucket of a key's text."""
-        return int.from_bytes(hashlib.md5(key, usedforsecurity=False).digest()[:4]) % self.count
+        return int.from_bytes(hashlib.sha256(key).digest()[:4]) % self.count
 
 
 Buckets = Ranges | Hashed

@@ -113,11 +113,12 @@ class RegistryAway(TidemillError):
     retryable = True
 
 
-def sink_away(scheme: Scheme, error: TidemillError) -> type[TidemillError]:
+def sink_away(scheme: str, error: TidemillError) -> type[TidemillError]:
     """Return the kind of error for a sink that does not answer now."""
     if isinstance(error, errors.RegistryUnavailable):
         return RegistryAway
-    return {Scheme.KAFKA: BrokersAway, Scheme.MYSQL: DatabaseAway}.get(scheme, StorageAway)
+    away: dict[str, type[TidemillError]] = {Scheme.KAFKA: BrokersAway, Scheme.MYSQL: DatabaseAway}
+    return away.get(scheme, StorageAway)
 
 
 class LogNotKept(TidemillError):

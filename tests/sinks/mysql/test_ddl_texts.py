@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
+from tests.support.changelog.told_otherwise import telling
 from tests.support.delivery.database_runs import FORCED, delivered, hurried, wrong
 from tests.support.servers.mariadb import MariaDb
 from tidemill.errors import SinkError
@@ -103,7 +104,7 @@ def test_older_rows_have_the_time_that_they_have_upstream(db: MariaDb, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.mariadb("a TiDB knows all zones by itself")
+@pytest.mark.not_tidb("it knows all zones by itself")
 def test_a_zone_that_the_server_lacks_is_an_error_with_its_cure_where_its_offset_is_not_enough(db: MariaDb, tmp_path: Path) -> None:
     sql = SqlLog()
     sql.run("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -120,6 +121,33 @@ def test_a_table_like_one_that_is_not_delivered_is_made(db: MariaDb, tmp_path: P
     sql.run("CREATE TABLE hidden (id INT PRIMARY KEY, v INT)", "CREATE TABLE t LIKE hidden", "INSERT INTO t VALUES (1, 1)")
     delivered(sql.write(tmp_path / "log"), db.uri, FORCED + "[filter]\nrules = ['app.t']\n")
     assert db.rows("SELECT * FROM app.t") == [(1, 1)]
+
+
+@pytest.mark.slow
+def test_what_tidb_does_not_check_is_not_checked_downstream(db: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CHECK, which TiDB ignores by default, in each place of a statement; REFERENCES of a column, of which it makes no foreign key."""
+    sql = SqlLog()
+    run = telling(monkeypatch, sql)
+    sql.run("CREATE TABLE p (id INT PRIMARY KEY)")
+    columns = "id INT PRIMARY KEY, v INT CHECK (v > 5) NOT NULL, w INT REFERENCES p (id)"
+    run("CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL, w INT)", f"CREATE TABLE t ({columns}, CONSTRAINT c CHECK (id > 5))")
+    sql.run("INSERT INTO t VALUES (1, 1, 1)")
+    run("ALTER TABLE t ADD COLUMN x INT", "ALTER TABLE t ADD COLUMN x INT CHECK (x > 5)")
+    sql.run("INSERT INTO t VALUES (2, 2, 2, 2)", "DROP TABLE p")
+    delivered(sql.write(tmp_path / "log"), db.uri)
+    assert not list(wrong(db, sql))
+    assert not db.rows("SELECT 1 FROM information_schema.referential_constraints WHERE constraint_schema = 'app'")
+
+
+@pytest.mark.slow
+def test_a_foreign_key_may_refer_to_a_key_that_is_not_unique(db: MariaDb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = SqlLog()
+    sql.run("CREATE TABLE p (id INT PRIMARY KEY, v INT, KEY (v))")
+    made = "CREATE TABLE c (id INT PRIMARY KEY, v INT"
+    telling(monkeypatch, sql)(made + ")", f"{made}, CONSTRAINT f FOREIGN KEY (v) REFERENCES p (v))")
+    sql.run("INSERT INTO c VALUES (1, 1)")
+    delivered(sql.write(tmp_path / "log"), db.uri)
+    assert not list(wrong(db, sql))
 
 
 @pytest.mark.slow

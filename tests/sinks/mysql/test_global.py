@@ -50,7 +50,7 @@ def checkpoint(db: MariaDb) -> int:
     return int(db.rows("SELECT checkpoint_ts FROM tidb_cdc.tidemill_feed_v1")[0][0])
 
 
-@pytest.mark.mariadb("its general log is a table")
+@pytest.mark.not_tidb("its general log is not a table")
 def test_transactions_downstream_end_where_transactions_upstream_end(db: MariaDb, sinks: Any) -> None:
     """Also those that are larger than a transaction downstream; and each one moves the checkpoint."""
     sink = sinks(GLOBAL + "&max-txn-row=4")

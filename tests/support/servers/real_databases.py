@@ -1,7 +1,7 @@
 """Real servers in the place of the session's MariaDB, of programs that are on this machine already: a TiDB with a store of its own, and a
 MySQL 8.
 
-`TIDEMILL_DATABASES="tidb mysql"` names those that run (`make realdb`), TIDEMILL_TIDB_SERVER and TIDEMILL_MYSQL_SERVER their programs.
+`chosen` names those that run, TIDEMILL_TIDB_SERVER and TIDEMILL_MYSQL_SERVER their programs.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 from typing import ClassVar
 
 from tests.support.servers.mariadb import MariaDb
 
-NAMES = os.environ.get("TIDEMILL_DATABASES", "").split()
-"""The servers that tests are to run with instead of MariaDB."""
+_PLAIN = ("--secure-file-priv=NULL", "--auto-generate-certs=OFF")
+"""No folder whose name a package builds in, which the server wants to be there; no TLS that clients take where nobody asks for it: a proxy
+between reads what they say."""
 
 
 class RealDatabase(MariaDb):
@@ -64,14 +66,31 @@ class MySql8(RealDatabase):
 
     variable, program = "TIDEMILL_MYSQL_SERVER", "mysqld"
 
+    @classmethod
+    def of_this_machine(cls) -> str | None:
+        """Return the program, if there is one. MariaDB's package has a `mysqld` too, which is MariaDB."""
+        found = super().of_this_machine()
+        return None if found is None or Path(found).resolve().name == "mariadbd" else found
+
     def _install(self) -> None:
-        self._run(self._program, "--no-defaults", "--initialize-insecure", "--user=root", f"--datadir={self.data}")
+        """The server makes its own root for `localhost` only, which is not the name of a client whose name is not looked up."""
+        first = self.folder / "first.sql"
+        first.write_text("CREATE USER root@'127.0.0.1';\nGRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n")
+        self._run(
+            self._program,
+            "--no-defaults",
+            "--initialize-insecure",
+            "--user=root",
+            f"--datadir={self.data}",
+            f"--init-file={first}",
+            *_PLAIN,
+        )
 
     def _command(self) -> list[str]:
         files = (f"--datadir={self.data}", f"--socket={self.folder}/sock", f"--pid-file={self.folder}/pid", f"--tmpdir={self.temporary}")
         address = (f"--port={self.port}", "--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve", "--mysqlx=OFF")
         small = ("--performance-schema=OFF", "--skip-log-bin", f"--innodb-buffer-pool-size={self._memory}")
-        return [self._program, "--no-defaults", *files, *address, *small, *self._options]
+        return [self._program, "--no-defaults", *files, *address, *small, *_PLAIN, *self._options]
 
 
 REAL: dict[str, type[RealDatabase]] = {"tidb": TiDb, "mysql": MySql8}

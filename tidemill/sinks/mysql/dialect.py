@@ -46,16 +46,25 @@ _COLLATIONS = {
     "gb18030_chinese_ci": "utf8mb4_unicode_ci",
 }
 _INNODB = re.compile(r"ENGINE = '?innodb'?", re.I)
+_NGRAM = re.compile(r"WITH PARSER `?ngram`?", re.I)
 _NO_EXPRESSIONS = "MariaDB has no indexes of expressions"
+_NOT_CHECKED = "a TiDB that does not check, which is its default, has rows that MySQL would refuse; no session can turn that off"
+_ONLY_NGRAM = "of TiDB's full-text parsers MySQL has ngram alone"
 _ONLY_TIDB = "it concerns TiDB's own storage or statistics"
 
 RULES = (
     Rule(For.MARIADB, Part.DROP_CHECK, "DROP CONSTRAINT", "MariaDB's word for it"),
     Rule(For.MARIADB, Part.ALTER_CHECK, about="every CHECK is enforced in MariaDB; Tidemill's sessions do not check"),
+    Rule(
+        For.MYSQL, Part.ALTER_CHECK, lambda text: re.sub(r"(?<! NOT) ENFORCED$", " NOT ENFORCED", text), _NOT_CHECKED,
+        "`ALTER CHECK … NOT ENFORCED`",
+    ),
     Rule(For.MARIADB, Part.NOT_ENFORCED, about="MariaDB has no CHECK that is not enforced; Tidemill's sessions do not check"),
     Rule(For.MARIADB, Part.ENFORCED, about="every CHECK is enforced in MariaDB; Tidemill's sessions do not check"),
-    Rule(For.MARIADB, Part.COLUMN_REFERENCES, about="TiDB makes no foreign key of it, MariaDB would"),
+    Rule(For.MYSQL, Part.ENFORCED, "/*!80016 NOT ENFORCED */", _NOT_CHECKED),
+    Rule(For.BOTH, Part.COLUMN_REFERENCES, about="TiDB makes no foreign key of it, MariaDB and MySQL 9 would"),
     Rule(For.MARIADB, Part.GENERATED_NOT_NULL, about="a generated column of MariaDB cannot be NOT NULL"),
+    Rule(For.MYSQL, Part.FLOAT_AUTO_INCREMENT, about="MySQL 8.4 has it for integers only; rows come with their numbers"),
     Rule(For.MARIADB, Part.COLUMN_FORMAT, about="MariaDB does not have it, TiDB ignores it"),
     Rule(For.MARIADB, Part.INVISIBLE, "IGNORED", "an invisible index"),
     Rule(For.MARIADB, Part.VISIBLE, "NOT IGNORED", "a visible index"),
@@ -75,6 +84,10 @@ RULES = (
     Rule(For.BOTH, Part.INDEX_CONDITION, about="the index holds all rows"),
     Rule(For.BOTH, Part.MISSING_INDEX, about="the index was left out when it was made"),
     Rule(For.MARIADB, Part.WITH_PARSER, about="MariaDB has no full-text parsers of this kind"),
+    Rule(
+        For.MYSQL, Part.WITH_PARSER, lambda text: None if _NGRAM.fullmatch(text) else "", _ONLY_NGRAM,
+        "left out, but for `ngram`",
+    ),
     Rule(For.BOTH, Part.GLOBAL_KEY, about="there are no global indexes"),
     Rule(For.BOTH, Part.UPDATE_INDEXES, about="there are no global indexes"),
     Rule(For.MYSQL, Part.IF_EXISTS, about="MySQL does not have it here"),

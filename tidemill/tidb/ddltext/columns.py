@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tidemill.tidb.ddltext.column_types import column_type, special
 from tidemill.tidb.ddltext.constraints import (
+    after_blank,
     at_constraint,
     check_expression,
     constraint_symbol,
@@ -45,10 +46,11 @@ def column_definition(p: Parser) -> str:
     name = p.column_name()
     if p.accept("SERIAL"):
         return f"{name} BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE KEY" + _column_options(p)
-    return f"{name} {column_type(p)}{_column_options(p)}"
+    kind = column_type(p)
+    return f"{name} {kind}{_column_options(p, floating=kind.startswith(('FLOAT', 'DOUBLE')))}"
 
 
-def _column_options(p: Parser) -> str:
+def _column_options(p: Parser, *, floating: bool = False) -> str:
     options: list[str] = []
     while option := _accept_column_option(p):
         options.append(option)
@@ -58,6 +60,10 @@ def _column_options(p: Parser) -> str:
         raise p.fail("a generated column without DEFAULT, ON UPDATE and AUTO_INCREMENT")
     if any(option.startswith("GENERATED ") for option in options):
         options = [p.dialect.part(Part.GENERATED_NOT_NULL, option) if option == "NOT NULL" else option for option in options]
+    if p.dialect.exact:  # MariaDB takes a CHECK behind everything else
+        options.sort(key=lambda option: option.startswith(("CHECK(", "CONSTRAINT ")))
+    if floating:
+        options = [p.dialect.part(Part.FLOAT_AUTO_INCREMENT, option) if option == "AUTO_INCREMENT" else option for option in options]
     return "".join(f" {option}" for option in options if option.strip())
 
 
@@ -121,7 +127,7 @@ def _column_check(p: Parser) -> str:
     text = f"CONSTRAINT {quote_name(symbol)} " if symbol else ""
     text += f"CHECK{check_expression(p)}"
     if p.at("NOT", "NULL"):
-        return f"{text} ENFORCED"
+        return text + after_blank(p, Part.ENFORCED)
     return text + enforced(p)
 
 

@@ -108,7 +108,7 @@ def db(mariadb: MariaDb) -> MariaDb:
 
 
 @pytest.mark.slow
-@pytest.mark.mariadb("it has no ts of its own")
+@pytest.mark.not_tidb("it has a ts of its own")
 def test_a_sync_point_and_the_end_of_its_batch_are_one_transaction(db: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
     db.run(*CREATE, *sync_points.CREATE)
     for feed, ts in (("default/feed", "1"), ("default/other", "2")):
@@ -153,7 +153,7 @@ def dies(*_: object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parameters", ["", "transaction-atomicity=global"])
-@pytest.mark.mariadb("a trigger looks")
+@pytest.mark.not_tidb("a trigger looks")
 def test_at_a_sync_point_the_tables_are_those_of_the_upstream(db: MariaDb, tmp_path: Path, parameters: str) -> None:
     """The bank: a trigger on TiCDC's table reads everything at that moment."""
     clock = SimpleNamespace(ms=1_700_000_000_000)

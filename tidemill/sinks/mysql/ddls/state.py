@@ -30,12 +30,13 @@ _HEAD = re.compile(r"^CREATE TABLE `(?:[^`]|``)*`")
 _MOVES_BY_ITSELF = re.compile(r" AUTO_INCREMENT=\d+|/\*T!\[auto_rand_base\] AUTO_RANDOM_BASE=\d+ \*/")
 _MISSING = (1049, 1146)
 _NO_RIGHT = (1044, 1142, 1227)
-_INNODB = "SELECT table_id FROM information_schema.{table} WHERE LOWER(name) = LOWER(CONVERT(CONCAT({encoded}) USING utf8mb4))"
+_MARIADB = "SELECT table_id FROM information_schema.innodb_sys_tables WHERE LOWER(name) = LOWER(CONVERT(CONCAT({encoded}) USING utf8mb4))"
+_ENCODED = "CAST(CONVERT(%s USING filename) AS BINARY)"
+_MYSQL = "SELECT table_id FROM information_schema.innodb_tables WHERE LOWER(name) REGEXP %s"
 _TIDB = (
     "SELECT tidb_partition_id FROM information_schema.partitions WHERE table_schema = %s AND table_name = %s AND partition_name = %s",
     "SELECT tidb_table_id FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
 )
-_ENCODED = "CAST(CONVERT(%s USING filename) AS BINARY)"
 
 
 class Refused(SinkError):
@@ -166,16 +167,31 @@ def _altered(connection: Connection, scene: Scene, parsed: Parsed, schema: str, 
     )
 
 
+def _in_files(name: str) -> str:
+    """Return a pattern for a name as it is in those of files: for what is not a letter, digit or `_` of ASCII it has `@` and the number,
+    of most letters of other alphabets `@` and two characters. MySQL 9 does not say which: its character set `filename` is not for users."""
+
+    def spelled(char: str) -> str:
+        if not char.isascii():
+            return f"@({ord(char):04x}|[0-9a-z]{{2}})"
+        return char.lower() if char.isalnum() or char == "_" else f"@{ord(char):04x}"
+
+    return "".join(map(spelled, name)) + "(@@@)?"
+
+
 def _ids(connection: Connection, parsed: Parsed) -> list[int] | None:
     """Return the engine's ids of the partition and the table that change places; None: they cannot be read."""
     (schema, table), other = parsed.tables
     whole, plain = (schema, table, parsed.partition), other
+    queries: list[tuple[str, tuple[str, ...]]]
     if connection.server.is_tidb:
         queries = list(zip(_TIDB, (whole, plain), strict=True))
-    else:
-        name = "innodb_sys_tables" if connection.server.is_mariadb else "innodb_tables"
+    elif connection.server.is_mariadb:
         parts = (f"{_ENCODED}, '/', {_ENCODED}, '#P#', {_ENCODED}", f"{_ENCODED}, '/', {_ENCODED}")
-        queries = [(_INNODB.format(table=name, encoded=part), given) for part, given in zip(parts, (whole, plain), strict=True)]
+        queries = [(_MARIADB.format(encoded=part), given) for part, given in zip(parts, (whole, plain), strict=True)]
+    else:
+        patterns = ("{}/{}#p#{}".format(*map(_in_files, whole)), "{}/{}".format(*map(_in_files, plain)))
+        queries = [(_MYSQL, (f"^{pattern}$",)) for pattern in patterns]
     try:
         found = [connection.rows(query, *given) for query, given in queries]
     except ServerFault as fault:

@@ -124,7 +124,8 @@ class Fence:
         LogUnavailable."""
         found = self._file.read() or {EPOCH: 0}
         check_term(found, self._term, self.place)
-        return max(found[EPOCH], self._floor)
+        epoch: int = found[EPOCH]
+        return max(epoch, self._floor)
 
     def take(self) -> int:
         """Become the driver: every other one is fenced when this returns. Returns the new epoch.

@@ -17,9 +17,10 @@ class SharedFile(StateFile):
     def __init__(self, storage: Storage, name: str, *, durable: bool = True) -> None:
         """`name`: below LOG/server."""
         super().__init__(storage, f"{SERVER}/{name}", durable=durable)
+        self._log = storage
 
     def change(self, change: Change) -> bytes | None:
-        make_private(self._storage)
+        make_private(self._log)
         return super().change(change)
 
 

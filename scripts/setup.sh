@@ -65,7 +65,7 @@ install=(.venv/bin/pip install --disable-pip-version-check --constraint constrai
 if [ -t 1 ]; then
   "${install[@]}"  # with pip's own bars
 else
-  "${install[@]}" --progress-bar=off | sed -un 's/^ *\(Downloading\|Building wheel for\|Installing collected packages\)/      \1/p' | cut -c1-120
+  "${install[@]}" --progress-bar=off | sed -un 's/^ *\(Downloading .* MB)\|Building wheel for .*\|Installing collected packages\).*/      \1/p' | cut -c1-120
 fi
 
 # Also where PYTHONDONTWRITEBYTECODE is set: a run starts many processes, and compiling our modules is a third of what their start costs.

@@ -337,7 +337,7 @@ def test_storage_that_is_away_is_waited_for_without_end_and_told_once_in_a_while
     assert len(seen) == 43
     assert around.calls.count("finish") == 1
     assert len([c for c in around.calls if c[0] == "discard"]) == 43
-    assert [r.message.split(",")[0] for r in caplog.records if "waits for storage" in r.message] == ["batch 0 waits for storage"]
+    assert [r.message.split(",")[0] for r in caplog.records if "waits for storage" in r.message] == ["log away (batch 0 waits for storage"]
 
 
 def test_a_lost_job_is_tried_as_often_as_ever_whatever_the_storage_did_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

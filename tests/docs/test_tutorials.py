@@ -83,7 +83,7 @@ def test_delta_and_iceberg(desk: Desk) -> None:
     lines = desk.page("lake.md")
     desk.run(lines, "tidemill playground ctl sql 'BEGIN")
     for _ in range(2):
-        desk.until(lines, "stock.moves")
+        desk.until(lines, "moves")
     shown = next(lines).command
     said = desk.terminals.answer_with(shown, "|  1|  7|    3|", desk.log, None)
     assert said.count("|  1|  7|    3|") == said.count("|  2|  5| NULL|") == 2

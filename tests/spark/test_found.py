@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource
 
 from tests.support.changelog.sqllogs import SqlLog
 from tidemill.spark.catalog.source import CatalogSource
-from tidemill.spark.register import bound
+from tidemill.spark.formats import bound
 from tidemill.spark.source.ddl import DdlSource
 from tidemill.spark.source.source import TidemillSource
 from tidemill.spark.table.options import parse_table_options

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidemill.spark.messages.csv import from_csv
     from tidemill.spark.messages.open_protocol import from_open_protocol
     from tidemill.spark.messages.simple import from_simple
-    from tidemill.spark.register import register, register_catalog
+    from tidemill.spark.formats import register, register_catalog
     from tidemill.spark.table.source import table_plan
 
 if sys.prefix != sys.base_prefix:
@@ -63,8 +63,8 @@ _MODULES = {
     "from_open_protocol": "messages.open_protocol",
     "from_simple": "messages.simple",
     "catalog_jar": "catalog.jar",
-    "register": "register",
-    "register_catalog": "register",
+    "register": "formats",
+    "register_catalog": "formats",
     "table_plan": "table.source",
 }
 """Where each function is. Its module is imported when the function is asked for: PySpark and kernels take a second, and processes that only

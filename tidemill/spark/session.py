@@ -93,7 +93,7 @@ def find_java() -> Path:
 def start_session(log_file: Path, *, master: str | None = None, defaults: dict[str, str] | None = None, **given: Any) -> SparkSession:
     """A new Spark session, for what reads or writes DataFrames; it knows Tidemill's formats. Arguments and errors are those of
     `start_context`."""
-    from tidemill.spark.register import register  # deliveries do without, and it takes a while to load
+    from tidemill.spark.formats import register  # deliveries do without, and it takes a while to load
 
     preferred = {**settings.of_frames(master), **(defaults or {})}
     return register(SparkSession(start_context(log_file, master=master, defaults=preferred, **given)))

@@ -178,9 +178,9 @@ def test_run_refuses_them_before_anything_starts(tmp_path: Path, flags: tuple[st
 
 def test_run_takes_what_capture_takes() -> None:
     """All flags of `capture`: those of the log and the cluster under the same name, --config as --capture-config. --filter-loop is
-    bdr-mode of the TOML file, --term is what a server tells its own capture."""
+    bdr-mode of the TOML file, --term is what a server tells its own capture, and --source takes the place of the cluster that a run has."""
     capture, whole = (options_of(dict(commands())[verb]) for verb in ("capture", "run"))
-    assert set(capture) - set(whole) <= {"-h", "--help", "--filter-loop", "--term"}
+    assert set(capture) - set(whole) <= {"-h", "--help", "--filter-loop", "--term", "--source"}
     assert "--capture-config" in whole
 
 

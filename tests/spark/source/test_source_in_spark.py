@@ -20,7 +20,7 @@ from tidemill.errors import ConfigError, SinkError
 from tidemill.functions import apply_changes, from_csv, from_simple
 from tidemill.playground.server import PlaygroundThread
 from tidemill.spark import as_of, register
-from tidemill.spark.register import PUSH_DOWN
+from tidemill.spark.formats import PUSH_DOWN
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -250,9 +250,9 @@ def _problem(feed: Mapping[str, Any], width: int) -> list[Line]:
     if not error:
         return []
     style = _STATE_STYLE.get(feed["state"], Style.SOFT) if feed["state"] != "normal" else Style.SOFT
-    lines = _first(_wrapped(printable(f"{error['code']}: {error['message']}"), width, style, "  "))
+    lines = _first(_wrapped(printable(f"{error['code']}: {error['message']}"), width, style, "  "), width)
     if error["hint"]:
-        lines += _first(_wrapped(f"to do: {printable(error['hint'])}", width, Style.PLAIN, "  "))
+        lines += _first(_wrapped(f"to do: {printable(error['hint'])}", width, Style.PLAIN, "  "), width)
     notes = []
     if feed["retry_at"]:
         notes.append(f"tried again at {datetime.fromtimestamp(feed['retry_at']):%H:%M:%S}")
@@ -261,11 +261,11 @@ def _problem(feed: Mapping[str, Any], width: int) -> list[Line]:
     return lines + (_wrapped("; ".join(notes), width, Style.SOFT, "  ") if notes else [])
 
 
-def _first(lines: list[Line]) -> list[Line]:
+def _first(lines: list[Line], width: int) -> list[Line]:
     """Return the first lines. A statement in an error may be long, and would push the other changefeeds off the screen."""
     if len(lines) <= _PROBLEM_LINES:
         return lines
-    return [*lines[:_PROBLEM_LINES], [("  … all of it: tidemill changefeed show", Style.SOFT)]]
+    return [*lines[:_PROBLEM_LINES], *_wrapped("… all of it: tidemill changefeed show", width, Style.SOFT, "  ")]
 
 
 def _wrapped(text: str, width: int, style: Style, indent: str = "") -> list[Line]:

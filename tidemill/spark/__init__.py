@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.spark.apply import apply_changes
     from tidemill.spark.catalog.jar import catalog_jar
+    from tidemill.spark.formats import register, register_catalog
     from tidemill.spark.lake import as_of
     from tidemill.spark.messages.avro import from_avro_cdc, from_confluent_avro
     from tidemill.spark.messages.canal import from_canal
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tidemill.spark.messages.csv import from_csv
     from tidemill.spark.messages.open_protocol import from_open_protocol
     from tidemill.spark.messages.simple import from_simple
-    from tidemill.spark.formats import register, register_catalog
     from tidemill.spark.table.source import table_plan
 
 if sys.prefix != sys.base_prefix:

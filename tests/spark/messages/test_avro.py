@@ -106,12 +106,14 @@ def test_by_the_latest_schema(session: Any, front: Front, registry: Registry) ->
 
 
 def test_each_schema_is_fetched_once(session: Any, front: Front, registry: Registry) -> None:
-    messages = written(registry) * 50
-    for _ in range(2):
+    """By each of Spark's Python processes. The second query has the first one's, unless that was not free yet."""
+    messages, asked = written(registry) * 50, 0
+    for most in (2, 4):
         assert len(decoded(session, messages, registry=address(front), subject="t-value")) == 200
-    asked = [path for _, path in front.requests if path.startswith("/schemas/ids/")]
-    assert sorted({path.partition("?")[0] for path in asked}) == ["/schemas/ids/1", "/schemas/ids/2"]
-    assert len(asked) == 2
+        paths = [path.partition("?")[0] for _, path in front.requests if path.startswith("/schemas/ids/")]
+        assert sorted(set(paths)) == ["/schemas/ids/1", "/schemas/ids/2"]
+        assert asked <= len(paths) <= most
+        asked = len(paths)
 
 
 def test_the_column_types_are_tidbs(session: Any, front: Front, registry: Registry) -> None:

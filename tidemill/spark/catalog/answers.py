@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidemill.errors import ConfigError
 from tidemill.spark.catalog.questions import Asked, Question, as_of, interval
 from tidemill.spark.cluster.connection import cluster_of, connected
-from tidemill.spark.source.frame import CHANGELOG
+from tidemill.spark.source.frame import CHANGELOG, chosen
 from tidemill.spark.source.options import NAMES as CHANGES_NAMES
 from tidemill.spark.source.options import Options, parse_options
 from tidemill.spark.source.planner import Planner
@@ -20,7 +20,9 @@ from tidemill.spark.table.options import NAMES as TABLE_NAMES
 from tidemill.spark.table.options import parse_table_options
 from tidemill.spark.table.upstream import schema_at
 from tidemill.tidb.columns.forms import TimeAs, column_type
+from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 
 
@@ -53,8 +55,7 @@ def answer(asked: Asked) -> Answer:
         case Question.DATABASE:
             return _database(asked, _present(asked))
         case Question.TABLES:
-            tables = _tables(_present(asked))
-            return Answer(True, tuple(version.table for version in tables if version.schema.lower() == asked.database.lower()))
+            return _tables_of(asked, _present(asked))
         case Question.TABLE:
             return asyncio.run(_table(asked))
     return _changes(asked)
@@ -70,8 +71,13 @@ def _tables(snapshot: SchemaSnapshot) -> list[TableVersion]:
 
 
 def _database(asked: Asked, snapshot: SchemaSnapshot) -> Answer:
-    names = [name for name in _databases(snapshot) if name.lower() == asked.database.lower()]
+    names = [name for name in _databases(snapshot) if folded(name) == folded(asked.database)]
     return Answer(True, tuple(names), name=names[0]) if names else NOTHING
+
+
+def _tables_of(asked: Asked, snapshot: SchemaSnapshot) -> Answer:
+    database = _database(asked, snapshot)
+    return replace(database, names=tuple(version.table for version in _tables(snapshot) if version.schema == database.name))
 
 
 def _present(asked: Asked) -> SchemaSnapshot:
@@ -97,12 +103,12 @@ async def _table(asked: Asked) -> Answer:
         )
     settings = asked.for_format(TABLE_NAMES)
     moment = as_of(asked.about, {name: settings.pop(name) for name in ("asOfTs", "asOfTimestamp") if name in settings})
-    parsed = parse_table_options({**settings, **moment, "table": f"{_quote(asked.database)}.{_quote(asked.table)}"})
+    parsed = parse_table_options({**settings, **moment, "table": _quoted(asked.database, asked.table)})
     snapshot = await _of_cluster(asked, parsed.ts)
     version = _named(asked, snapshot)
     if version is None:
         return NOTHING
-    options = {**settings, "table": _quoted(version), "asOfTs": str(snapshot.ts)}
+    options = {**settings, "table": _quoted(*version.name), "asOfTs": str(snapshot.ts)}
     return Answer(
         True,
         key=_key(version),
@@ -116,7 +122,7 @@ async def _table(asked: Asked) -> Answer:
 def _changes(asked: Asked) -> Answer:
     """The table's changes, and how `tidemill` reads them."""
     bounds = interval(asked.about)
-    options = {**asked.for_format(CHANGES_NAMES), **bounds, "table": f"{_quote(asked.database)}.{_quote(asked.table)}"}
+    options = {**asked.for_format(CHANGES_NAMES), **bounds, "table": _quoted(asked.database, asked.table)}
     parsed = parse_options(options)
     planner = Planner(parsed)
     version = planner.find_version(planner.last_ts())
@@ -129,22 +135,21 @@ def _changes(asked: Asked) -> Answer:
         name=".".join(version.name),
         columns=pa.schema([*columns, *CHANGELOG]),
         properties=_properties(version),
-        options={**options, "table": _quoted(version)},
+        options={**options, "table": _quoted(*version.name)},
     )
 
 
 def _named(asked: Asked, snapshot: SchemaSnapshot) -> TableVersion | None:
-    wanted = (asked.database.lower(), asked.table.lower())
-    return next((v for v in _tables(snapshot) if (v.schema.lower(), v.table.lower()) == wanted), None)
+    wanted = folded_table((asked.database, asked.table))
+    return next((version for version in _tables(snapshot) if folded_table(version.name) == wanted), None)
 
 
 def _log_options(asked: Asked, **more: str) -> Options:
     return parse_options({**{n: asked.settings[n] for n in ("log", "logFile") if n in asked.settings}, **more})
 
 
-def _columns(version: TableVersion, chosen: tuple[str, ...], time_as: TimeAs) -> pa.Schema:
-    wanted = {name.lower() for name in chosen}
-    kept = [column for column in version.info.output_columns if not wanted or column.name.lower() in wanted]
+def _columns(version: TableVersion, names: tuple[str, ...], time_as: TimeAs) -> pa.Schema:
+    kept = chosen(version, names)
     comments = ({b"comment": column.comment.encode()} if column.comment else None for column in kept)
     fields = zip(kept, comments, strict=True)
     return pa.schema([pa.field(column.name, column_type(column, time_as).arrow, metadata=comment) for column, comment in fields])
@@ -161,9 +166,5 @@ def _properties(version: TableVersion) -> dict[str, str]:
     return {**comment, "key": ", ".join(_key(version)), "table-id": str(version.table_id), **partitions}
 
 
-def _quoted(version: TableVersion) -> str:
-    return ".".join(_quote(part) for part in version.name)
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _quoted(database: str, table: str) -> str:
+    return f"{quote_name(database)}.{quote_name(table)}"

@@ -56,19 +56,20 @@ RAW = pa.schema([pa.field(f.name, _SIGNED.get(f.type, f.type)) for f in RAW_CHAN
 
 def table_schema(version: TableVersion, options: Options) -> pa.Schema:
     """Return the columns of a DataFrame of this table. Raises ConfigError, SchemaError."""
-    chosen = _chosen(version, options.columns)
+    picked = chosen(version, options.columns)
     taken = {name.lower() for name in META.names}
-    for column in chosen:
+    for column in picked:
         if column.name.lower() in taken:
             raise ConfigError(
                 f"{options.what} has a column {column.name}, which the DataFrame has too",
                 hint="Name the columns to read in the option columns, without this one.",
             )
-    fields = [pa.field(column.name, column_type(column, options.time_as).arrow) for column in chosen]
+    fields = [pa.field(column.name, column_type(column, options.time_as).arrow) for column in picked]
     return pa.schema([*fields, *META])
 
 
-def _chosen(version: TableVersion, names: Sequence[str]) -> list[ColumnInfo]:
+def chosen(version: TableVersion, names: Sequence[str]) -> list[ColumnInfo]:
+    """Return the columns that are read: those of the option `columns`, else all. Raises ConfigError for one that the table lacks."""
     columns = {column.name.lower(): column for column in version.info.output_columns}
     if not names:
         return list(columns.values())

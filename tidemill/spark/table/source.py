@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tidemill.errors import ConfigError, SchemaError
-from tidemill.rules.names import did_you_mean
+from tidemill.errors import SchemaError
 from tidemill.spark.cluster.connection import connected
 from tidemill.spark.source.filters import Pushing
+from tidemill.spark.source.frame import chosen
 from tidemill.spark.source.source import arrow_schema, spark_schema
 from tidemill.spark.table.bounds import Bounds, bounds_of
 from tidemill.spark.table.holding import Hold, start_keeper
@@ -26,7 +26,6 @@ from tidemill.spark.table.options import TableOptions, parse_table_options
 from tidemill.spark.table.plan import TablePlan, TableTask, plan_table
 from tidemill.spark.table.upstream import TableAt, check_history, find_table
 from tidemill.tidb.columns.forms import check_castable, column_type
-from tidemill.tidb.schema.model import ColumnInfo
 
 _log = logging.getLogger(__name__)
 
@@ -49,22 +48,12 @@ class TableSource(DataSource):
 
     def schema(self) -> StructType:
         options = parse_table_options(self.options)
-        chosen = chosen_columns(self._table(options), options)
-        return spark_schema(pa.schema([pa.field(c.name, column_type(c, options.time_as).arrow) for c in chosen]))
+        picked = chosen(self._table(options).version, options.columns)
+        return spark_schema(pa.schema([pa.field(c.name, column_type(c, options.time_as).arrow) for c in picked]))
 
     def reader(self, schema: StructType) -> TableReader:
         options = parse_table_options(self.options)
         return TableReader(options, self._table(options), arrow_schema(schema))
-
-
-def chosen_columns(table: TableAt, options: TableOptions) -> list[ColumnInfo]:
-    """The columns that are read: those of the option, else all. Raises ConfigError for one that the table does not have."""
-    known = {column.name.lower(): column for column in table.version.info.output_columns}
-    for name in options.columns:
-        if name.lower() not in known:
-            near = did_you_mean(name, [column.name for column in known.values()])
-            raise ConfigError(f"option columns: {options.what} has no column {name}{near}")
-    return [known[name.lower()] for name in options.columns] or list(known.values())
 
 
 class TableReader(DataSourceReader):

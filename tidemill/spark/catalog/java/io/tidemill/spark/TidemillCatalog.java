@@ -37,7 +37,7 @@ public final class TidemillCatalog implements TableCatalog, SupportsNamespaces {
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
     this.options = new HashMap<>(options.asCaseSensitiveMap());
-    // The sources take filters, which Spark calls an error where it is not told to push them down to Python.
+    // Spark pushes filters down to Python sources only where it is told to.
     SQLConf.get().setConfString("spark.sql.python.filterPushdown.enabled", "true");
   }
 
@@ -87,9 +87,15 @@ public final class TidemillCatalog implements TableCatalog, SupportsNamespaces {
 
   @Override
   public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
-    loadNamespaceMetadata(namespace);
+    if (namespace.length != 1) {
+      throw new NoSuchNamespaceException(namespace);
+    }
+    Answer answer = ask("tables", Map.of("database", namespace[0]));
+    if (!answer.exists()) {
+      throw new NoSuchNamespaceException(namespace);
+    }
     List<Identifier> listed = new ArrayList<>();
-    for (String table : ask("tables", Map.of("database", namespace[0])).names()) {
+    for (String table : answer.names()) {
       listed.add(Identifier.of(namespace, table));
     }
     return listed.toArray(new Identifier[0]);

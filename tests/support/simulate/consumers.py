@@ -177,7 +177,9 @@ class FileReader:
     def check(self) -> None:
         if not self._path.exists():
             return
-        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as file:
+        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", timeout=0, uri=True)) as file:
+            if _is_locked(file):
+                return
             if not file.execute("SELECT 1 FROM sqlite_master WHERE name = '_tidemill_state'").fetchone():
                 return
             found = file.execute("SELECT value FROM _tidemill_state WHERE name = 'progress'").fetchone()
@@ -192,6 +194,17 @@ class FileReader:
     def seen(self) -> Rows:
         with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as file:
             return _tables(file)
+
+
+def _is_locked(file: sqlite3.Connection) -> bool:
+    """A frozen reader of the file keeps a commit waiting, and SQLite lets no other reader in behind it."""
+    try:
+        file.execute("SELECT 1 FROM sqlite_master")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise
+        return True
+    return False
 
 
 def _tables(file: sqlite3.Connection) -> Rows:

@@ -111,6 +111,15 @@ RULES = (
         cure="Make the partitions by hand as they are upstream (SHOW CREATE TABLE there)",
     ),
     Rule(
+        For.MARIADB, Part.LIST_DEFAULT, "DEFAULT", "MariaDB's DEFAULT stands alone; it takes the values beside it too", "`DEFAULT` alone",
+    ),
+    Rule(
+        For.MYSQL, Part.LIST_DEFAULT,
+        about="it would have no place for rows whose values no partition names",
+        cure="Make the table by hand as it is upstream (SHOW CREATE TABLE there), without partitions or with others; from then on leave "
+        "out what is about its partitions too",
+    ),
+    Rule(
         For.BOTH, Part.RECOVER,
         about="it brings back rows of which there are no changes",
         cure="Make the table as it is upstream and load its rows: `tidemill resync` where a server has create-tables = true, else a copy",

@@ -7,9 +7,10 @@ from datetime import UTC
 
 from tidemill.diff.model import DiffTable
 from tidemill.diff.rows import RowDifference, What
-from tidemill.protocols.sql.literals import NO_ELEMENT, literals, name
+from tidemill.protocols.sql.literals import NO_ELEMENT, literals
 from tidemill.sinks.mysql.dialect import rewritten
 from tidemill.sinks.mysql.session import Server
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.schema.show import create_table
 
 BEGIN = (
@@ -21,7 +22,7 @@ BEGIN = (
 
 def creating(table: DiffTable, server: Server | None) -> Iterator[str]:
     """Yield what creates a table that is not there, as the server takes it; None: in TiDB's words. Raises SinkError."""
-    yield f"CREATE DATABASE IF NOT EXISTS {name(table.schema)};"
+    yield f"CREATE DATABASE IF NOT EXISTS {quote_name(table.schema)};"
     text = create_table(table.schema, table.origin or table.info, UTC)
     yield (text if server is None else rewritten(text, server)[0]) + ";"
 
@@ -44,7 +45,7 @@ def _delete(table: DiffTable, one: RowDifference) -> bytes:
 def _write(table: DiffTable, one: RowDifference) -> bytes:
     assert one.upstream is not None
     verb = b"REPLACE" if table.sql.has_key else b"INSERT"
-    columns = ",".join(name(column.name) for column in table.sql.columns).encode()
+    columns = ",".join(quote_name(column.name) for column in table.sql.columns).encode()
     about = b"-- differs in " + ", ".join(one.columns).replace("\n", " ").encode() + b"\n" if one.columns else b""
     return b"%b%b INTO %b (%b) VALUES (%b);" % (about, verb, table.quoted.encode(), columns, one.upstream)
 

@@ -20,7 +20,8 @@ from functools import cached_property
 
 from tidemill.errors import MalformedRow, TidemillError
 from tidemill.protocols.csv.encode import go_float_v
-from tidemill.protocols.sql.predicates import Condition, compared_as, conditions, is_wide_bits, operand, quoted_name
+from tidemill.protocols.sql.predicates import Condition, compared_as, conditions, is_wide_bits, operand
+from tidemill.tidb.names import folded
 from tidemill.tidb.rows import Cell, RowReader
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
@@ -49,9 +50,6 @@ def quoted(data: bytes) -> bytes:
     return b"'" + data + b"'"
 
 
-name = quoted_name
-
-
 def literal(column: ColumnInfo, cell: Cell) -> bytes:
     """Return the literal of a value."""
     if cell is None:
@@ -77,8 +75,8 @@ class SqlTable:
     ) -> None:
         """`only`: the columns that the database has; None: all."""
         self.schema, self.table, self.info = schema, table, info
-        there = None if only is None else {name.lower() for name in only}
-        columns = [c for c in info.output_columns if there is None or c.name.lower() in there]
+        there = None if only is None else {folded(name) for name in only}
+        columns = [c for c in info.output_columns if there is None or folded(c.name) in there]
         self.columns = tuple(c for c in columns if not c.is_generated)
         wanted = set(info.handle_key_ids)
         found = tuple(c for c in columns if c.id in wanted)

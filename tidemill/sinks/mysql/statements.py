@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tidemill.protocols.sql.literals import NO_ELEMENT, literals, name
+from tidemill.protocols.sql.literals import NO_ELEMENT, literals
 from tidemill.protocols.sql.missed import Meets, Statement
 from tidemill.records import KIND_DELETE, KIND_UPDATE
 from tidemill.sinks.mysql.merge import Change, Writes, merged
 from tidemill.sinks.mysql.session import LENIENT, STRICT
+from tidemill.tidb.names import quote_name
 
 LIST_ROWS = 500
 """Most keys of a DELETE. Servers look up longer lists otherwise than by the index."""
@@ -66,9 +67,9 @@ class TableStatements:
 
     def __init__(self, table: WrittenTable, modes: tuple[bytes, bytes] | None = (LENIENT, STRICT)) -> None:
         self._modes = modes
-        self.name = f"{name(table.schema)}.{name(table.table)}".encode()
+        self.name = f"{quote_name(table.schema)}.{quote_name(table.table)}".encode()
         self.has_key = table.has_key
-        columns = [name(column.name) for column in table.columns]
+        columns = [quote_name(column.name) for column in table.columns]
         names = ",".join(columns).encode()
         self._insert = b"INSERT INTO " + self.name + b" (" + names + b") VALUES "
         self._replace = b"REPLACE INTO " + self.name + b" (" + names + b") VALUES "

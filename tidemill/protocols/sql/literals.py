@@ -114,10 +114,6 @@ class SqlTable:
         """Return the text of a key from the literals of its columns."""
         return AND.join(before + texts[place] + after for before, place, after in self._around)
 
-    def where(self, key: bytes) -> bytes:
-        """Return the condition that finds a row by the text of its key."""
-        return self.key_operand + b"=" + key if self.key_is_list else key
-
     def key_text(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> bytes:
         """Return the key of the row after the change, of a delete before it. Raises MalformedRow naming the row."""
         cells = self._cells(key, value or old_value, commit_ts)

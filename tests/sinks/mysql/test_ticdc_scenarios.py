@@ -94,6 +94,10 @@ HERE: list[tuple[str, str]] = [
     ("changefeed/test_redo.py::test_the_log_is_on_s3_and_the_changefeed_is_unknown_to_the_database", "consistent_replicate_storage_s3"),
     ("changefeed/test_redo.py::test_storage_as_ticdc_spells_it", "consistent_compatibility"),
     (
+        "server/test_manager_processes.py::test_what_lost_its_history_stays_failed_with_its_error_on_every_server",
+        "bootstrap_retry_after_error",
+    ),
+    (
         "changefeed/test_restart_rule.py::test_a_sink_that_is_away_too_long_and_a_person_who_resumes",
         "changefeed_error changefeed_pause_resume",
     ),
@@ -217,7 +221,6 @@ IN_PART: list[tuple[str, str, str]] = [
         "http_api_tls_with_user_auth",
         "names and tokens of a file in place of TiDB's users",
     ),
-    ("server/test_manager_processes.py::test_a_host_that_dies_is_given_all_changefeeds_again", "bootstrap_retry_after_error", "of a host"),
 ]
 """Place → names → what is not covered."""
 

@@ -8,7 +8,7 @@ from datetime import UTC
 from tidemill.diff.model import DiffTable
 from tidemill.diff.rows import RowDifference, What
 from tidemill.protocols.sql.literals import NO_ELEMENT, literals
-from tidemill.sinks.mysql.dialect import rewritten
+from tidemill.sinks.mysql.dialect import CannotRun, rewritten
 from tidemill.sinks.mysql.session import Server
 from tidemill.sinks.mysql.statements import TableStatements
 from tidemill.tidb.names import quote_name
@@ -22,10 +22,14 @@ BEGIN = (
 
 
 def creating(table: DiffTable, server: Server | None) -> Iterator[str]:
-    """Yield what creates a table that is not there, as the server takes it; None: in TiDB's words. Raises SinkError."""
+    """Yield what creates a table that is not there, as the server takes it; None: in TiDB's words. What it cannot run is a comment with its
+    cure."""
     yield f"CREATE DATABASE IF NOT EXISTS {quote_name(table.schema)};"
     text = create_table(table.schema, table.origin or table.info, UTC)
-    yield (text if server is None else rewritten(text, server)[0]) + ";"
+    try:
+        yield (text if server is None else rewritten(text, server)[0]) + ";"
+    except CannotRun as error:
+        yield f"-- {' '.join(error.message.split())}. {error.cure}."
 
 
 def statements(tables: Sequence[DiffTable], differences: Iterable[RowDifference]) -> Iterator[bytes]:

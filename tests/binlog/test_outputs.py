@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.binlog.drainer.database.merging import plain_statements
 from tidemill.binlog.drainer.records.files import RecordFiles
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.filters import IGNORED_SCHEMAS, Filter, TableName
 from tidemill.binlog.messages import MutationType
-from tidemill.binlog.outputs import sql
 from tidemill.binlog.outputs.frames import frame, payloads
 from tidemill.binlog.outputs.transactions import TableChanges, Transaction
 from tidemill.binlog.outputs.writes import Writers
@@ -38,7 +38,7 @@ def transaction(*rows: RowChange) -> Transaction:
 
 
 def statements(one: Transaction, *, safe: bool) -> list[str]:
-    return [text.text.decode() for row in Writers(hashed=False).work(one).rows() for text in sql.statements(row, safe=safe)]
+    return [text.text.decode() for text in plain_statements(Writers(hashed=False).work(one).rows(), safe=safe)]
 
 
 INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
@@ -49,7 +49,7 @@ def test_example_d_a_row_that_is_deleted_and_replaced_is_there_at_the_end() -> N
     rows = (RowChange(DELETE, image(1, None), None), RowChange(INSERT, None, image(1, "a")))
     assert statements(transaction(*rows), safe=True) == [
         "DELETE FROM `d`.`t` WHERE `id`=1 LIMIT 1",
-        f"REPLACE INTO `d`.`t`(`id`,`v`) VALUES (1,{A})",
+        f"REPLACE INTO `d`.`t` (`id`,`v`) VALUES (1,{A})",
     ]
 
 
@@ -60,8 +60,8 @@ def test_example_c_statements_keep_the_order_of_those_that_share_a_key() -> None
         RowChange(DELETE, image(3, "a"), None),
     )
     assert statements(transaction(*rows), safe=False) == [
-        f"UPDATE `d`.`t` SET `id` = 4, `v` = {A} WHERE `id`=3 LIMIT 1",
-        f"UPDATE `d`.`t` SET `id` = 5, `v` = {A} WHERE `id`=2 LIMIT 1",
+        f"UPDATE `d`.`t` SET `id`=4,`v`={A} WHERE `id`=3 LIMIT 1",
+        f"UPDATE `d`.`t` SET `id`=5,`v`={A} WHERE `id`=2 LIMIT 1",
         "DELETE FROM `d`.`t` WHERE `id`=3 LIMIT 1",
     ]
 
@@ -70,7 +70,7 @@ def test_in_safe_mode_an_update_may_be_run_again() -> None:
     row = RowChange(UPDATE, image(3, "a"), image(4, None))
     assert statements(transaction(row), safe=True) == [
         "DELETE FROM `d`.`t` WHERE `id`=3 LIMIT 1",
-        "REPLACE INTO `d`.`t`(`id`,`v`) VALUES (4,NULL)",
+        "REPLACE INTO `d`.`t` (`id`,`v`) VALUES (4,NULL)",
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.capture.captures import caught_up, compare, config, log_changes, running
 from tidemill.playground.server import Playground
 
-COLUMNS = (  # of a table, a value that fits before and after (the playground cuts none), and what is made of the column
+COLUMNS = (  # of a table, a value that fits before and after, and what is made of the column
     ("int", "1", "modify column b int unsigned"),
     ("int", "1", "modify column b varchar(100)"),
     ("timestamp", "'2023-04-19 11:48:00'", "modify column b datetime"),
@@ -25,7 +25,11 @@ COLUMNS = (  # of a table, a value that fits before and after (the playground cu
     ("bigint", "1", "modify column b int"),
     ("longtext", "'2023-04-19 11:48:00'", "modify column b varchar(100)"),
     ("enum('a', 'b', 'c')", "'a'", "modify column b enum('a', 'b')"),
-    ("varchar(256)", "'2'", "modify column b varchar(1)"),
+)
+CUT = (  # without strict mode, and what is left of the value
+    ("varchar(256)", "'2023-04-19 11:48:00'", "modify column b varchar(1)", "2"),
+    ("int", "-1", "modify column b int unsigned", 0),
+    ("bigint", "5000000000", "modify column b int", 2**31 - 1),
 )
 PARTITIONS = """
 create table p8 (id int primary key, b int) partition by range (id)
@@ -60,11 +64,16 @@ def test_rows_that_ddls_rewrite_are_not_captured(tmp_path: Path) -> None:
                 for number, (of, value, ddl) in enumerate(COLUMNS):
                     playground.execute(f"create table t{number} (id int primary key, b {of}); insert into t{number} values (1, {value})")
                     playground.execute(f"alter table t{number} {ddl}")
+                playground.execute("set @@session.sql_mode = 'NO_ENGINE_SUBSTITUTION'")
+                for number, (of, value, ddl, left) in enumerate(CUT):
+                    playground.execute(f"create table c{number} (id int primary key, b {of}); insert into c{number} values (1, {value})")
+                    playground.execute(f"alter table c{number} {ddl}")
+                    assert playground.execute(f"select b from c{number}").rows == ((left,),)
                 playground.execute(PARTITIONS)
                 await caught_up(capture, playground.cluster.oracle.next())
             return compare(playground.cluster, tmp_path / "log")[0]
 
     compared = asyncio.run(main())
     captured = [change for rows in log_changes(tmp_path / "log").values() for change in rows]
-    assert len(captured) == compared == len(COLUMNS) + 2 + 2 + 4 + 1
+    assert len(captured) == compared == len(COLUMNS) + len(CUT) + 2 + 2 + 4 + 1
     assert all(change.old_value is None for change in captured), "inserts"

@@ -16,6 +16,7 @@ from tests.support.server.fake_world import NOW, START, FakeElector, World, run
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage.open import open_storage
 from tidemill.delivery.measure.timings import Timings
+from tidemill.errors import StartTsOutOfLog
 from tidemill.server import errors as e
 from tidemill.server.host.messages import Figures, progress, report
 from tidemill.server.shared.elector import DRAINED_S
@@ -108,6 +109,35 @@ def test_a_new_server_goes_on_and_keeps_what_was_paused(tmp_path: Path) -> None:
             assert world.processes.capture_start == START, "the log was never made"
 
     run(first())
+    run(second())
+
+
+def test_what_lost_its_history_stays_failed_with_its_error_on_every_server(tmp_path: Path) -> None:
+    """TiCDC's scenario `bootstrap_retry_after_error`: another server comes while a changefeed cannot begin, and both go on."""
+    lost = {"code": StartTsOutOfLog.code, "message": "the log begins later", "retryable": False, "trouble_since": None}
+
+    async def first() -> None:
+        async with World(tmp_path) as world:
+            await world.create("lost")
+            world.says("ended", how="failed", **lost)
+            await world.create("whole")
+            found = {info.id: info for info in await world.manager.changefeeds()}
+            assert (found["lost"].state, found["whole"].state) == (State.FAILED, State.NORMAL)
+
+    async def second() -> None:
+        async with World(tmp_path, data="data2") as world:
+            for goes_on in (State.NORMAL, State.WARNING):  # as it is, and after its host died
+                found = {info.id: info for info in await world.manager.changefeeds()}
+                assert (found["lost"].state, found["whole"].state) == (State.FAILED, goes_on)
+                assert found["lost"].error is not None
+                assert (found["lost"].error.code, found["lost"].error.message) == (lost["code"], lost["message"])
+                assert {one["feed"] for one in world.processes.told} == {"whole"}
+                world.processes.lost("killed", True)
+                world.processes.heard(report("up"))
+            assert world.processes.restarts == 0
+
+    run(first())
+    run(second())
     run(second())
 
 

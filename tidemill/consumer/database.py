@@ -23,7 +23,7 @@ from tidemill.errors import Fenced, SchemaError, SinkError, TidemillError
 from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.events import Column, DdlMessage, RowEvent
 from tidemill.protocols.sql.hints import Program
-from tidemill.protocols.sql.literals import SqlTable, literal, name
+from tidemill.protocols.sql.literals import SqlTable, literal
 from tidemill.protocols.sql.missed import Statement
 from tidemill.records import KIND_DELETE, KIND_INSERT
 from tidemill.sinks.mysql.bookkeeping import SCHEMA
@@ -39,7 +39,7 @@ from tidemill.sinks.mysql.driver import DDL_LIMIT_MS
 from tidemill.sinks.mysql.merge import Change
 from tidemill.sinks.mysql.statements import Limits, TableStatements, packets, text_of
 from tidemill.tidb.ddltext import EXACT, DdlSyntaxError, FoundNames, RoutedNames, canonical_ddl, was_printed
-from tidemill.tidb.names import folded, folded_table
+from tidemill.tidb.names import folded, folded_table, quote_name
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
@@ -362,7 +362,7 @@ class _Writer:
 def _enter(connection: Connection, ddl: Ddl) -> None:
     """Make the session ready. Messages need not begin with the one that creates their database."""
     if ddl.schema:
-        connection.run(f"CREATE DATABASE IF NOT EXISTS {name(ddl.schema)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        connection.run(f"CREATE DATABASE IF NOT EXISTS {quote_name(ddl.schema)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
     UPSTREAMS.enter(connection, ddl)
 
 

@@ -15,12 +15,13 @@ from tidemill.diff.expressions import rows_query, sums_query
 from tidemill.diff.model import MOST_BUCKETS, DiffTable, Hashed, Ranges
 from tidemill.diff.rows import key_of
 from tidemill.errors import SinkError
-from tidemill.protocols.sql.literals import NULL, literal, name
+from tidemill.protocols.sql.literals import NULL, literal
 from tidemill.sinks.mysql.bookkeeping import SCHEMA as BOOKS
 from tidemill.sinks.mysql.connection import Connection, ServerFault, faults
 from tidemill.sinks.mysql.known import FeedState, feeds
 from tidemill.sinks.mysql.session import Server
 from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.names import folded, folded_table, quote_name
 from tidemill.tidb.rows.cells import Family, family
 from tidemill.tidb.schema.model import ColumnInfo
 
@@ -82,12 +83,12 @@ class Database:
         listed = "SELECT table_schema, table_name, COALESCE(table_rows, 0) FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
         columns: dict[tuple[str, str], set[str]] = {}
         for schema, table, column in self._rows("SELECT table_schema, table_name, column_name FROM information_schema.columns"):
-            columns.setdefault((schema.lower(), table.lower()), set()).add(column.lower())
+            columns.setdefault(folded_table((schema, table)), set()).add(folded(column))
         found = {}
         for schema, table, rows in self._rows(listed):
-            folded = schema.lower(), table.lower()
-            if folded[0] not in _OWN and not is_system_schema(schema):
-                found[folded] = Known((schema, table), frozenset(columns.get(folded, ())), int(rows))
+            name = folded_table((schema, table))
+            if name[0] not in _OWN and not is_system_schema(schema):
+                found[name] = Known((schema, table), frozenset(columns.get(name, ())), int(rows))
         return found
 
     def divided(self, table: DiffTable, rows: int, chunk: int) -> DiffTable:
@@ -95,7 +96,7 @@ class Database:
         column = table.range_column
         if column is None:
             return replace(table, buckets=Hashed(max(1, min(rows // chunk, MOST_BUCKETS))))
-        c = name(column.name)
+        c = quote_name(column.name)
         step, after = max(chunk, rows // MOST_BUCKETS), ""
         bounds: list[int] = []
         while True:

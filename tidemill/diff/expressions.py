@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidemill.diff.model import DiffTable, Hashed
-from tidemill.protocols.sql.literals import name
 from tidemill.protocols.sql.predicates import compared_as
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.rows.cells import Family, family
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
@@ -27,7 +27,7 @@ def _quoted(text: str) -> str:
 
 def literal_of(column: ColumnInfo) -> str:
     """Return the expression for a column's literal."""
-    c = name(column.name)
+    c = quote_name(column.name)
     if elements := compared_as(column).elements:  # the number of so wide a SET is a DOUBLE in TiDB
         text = f"CAST({'|'.join(f'((FIND_IN_SET({element},{c})>0)<<{bit})' for bit, element in enumerate(elements))} AS CHAR)"
     elif column.tp == MySQLType.ENUM:
@@ -82,7 +82,7 @@ def within(table: DiffTable, buckets: Iterable[int]) -> str:
     if isinstance(table.buckets, Hashed):
         return f"{_bucket(table)} IN ({','.join(map(str, sorted(buckets)))})"
     assert table.range_column is not None
-    column, parts = name(table.range_column.name), []
+    column, parts = quote_name(table.range_column.name), []
     for bucket in sorted(buckets):
         low, high = table.buckets.ends(bucket)
         ends = ([f"{column}>={low}"] if low is not None else []) + ([f"{column}<{high}"] if high is not None else [])

@@ -33,6 +33,7 @@ from tidemill.diff.model import MOST_BUCKETS, DiffTable, Hashed
 from tidemill.diff.rows import key_of
 from tidemill.errors import SinkError
 from tidemill.protocols.sql.literals import NULL, literal
+from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 
@@ -76,8 +77,8 @@ class SqliteFile:
         found = {}
         for table in self._catalog:
             rows = self._connection.execute(f"SELECT COUNT(*) FROM {quoted(table.stored)}").fetchone()[0]
-            columns = frozenset(column.name.lower() for column in table.value_columns)
-            found[table.name[0].lower(), table.name[1].lower()] = Known(table.name, columns, rows)
+            columns = frozenset(folded(column.name) for column in table.value_columns)
+            found[folded_table(table.name)] = Known(table.name, columns, rows)
         return found
 
     def divided(self, table: DiffTable, rows: int, chunk: int) -> DiffTable:
@@ -97,9 +98,9 @@ class SqliteFile:
     def _all(self, table: DiffTable) -> Iterator[list[Row]]:
         stored = self._catalog.find((table.schema, table.table))
         assert stored is not None, "it was among the known ones"
-        known = {column.name.lower(): column for column in stored.value_columns}
+        known = {folded(column.name): column for column in stored.value_columns}
         asked = (*table.sql.key, *table.sql.columns)
-        columns = [known[column.name.lower()] for column in asked]
+        columns = [known[folded(column.name)] for column in asked]
         listed = ", ".join(quoted(column.name) for column in columns) or "1"
         found = self._connection.execute(f"SELECT {listed} FROM {quoted(stored.stored)}")
         keys = len(table.sql.key)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tidemill.errors import MalformedRow
-from tidemill.protocols.sql.literals import SqlTable, name
+from tidemill.protocols.sql.literals import SqlTable
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.types.jsonstyle import JsonStyle
@@ -101,7 +102,7 @@ class DiffTable:
     @property
     def quoted(self) -> str:
         """The name for SQL."""
-        return f"{name(self.schema)}.{name(self.table)}"
+        return f"{quote_name(self.schema)}.{quote_name(self.table)}"
 
     @cached_property
     def sql(self) -> SqlTable:

@@ -7,9 +7,11 @@ from datetime import UTC
 
 from tidemill.diff.model import DiffTable
 from tidemill.diff.rows import RowDifference, What
-from tidemill.protocols.sql.literals import NO_ELEMENT, literals, name
-from tidemill.sinks.mysql.dialect import rewritten
+from tidemill.protocols.sql.literals import NO_ELEMENT, literals
+from tidemill.sinks.mysql.dialect import CannotRun, rewritten
 from tidemill.sinks.mysql.session import Server
+from tidemill.sinks.mysql.statements import TableStatements
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.schema.show import create_table
 
 BEGIN = (
@@ -20,10 +22,14 @@ BEGIN = (
 
 
 def creating(table: DiffTable, server: Server | None) -> Iterator[str]:
-    """Yield what creates a table that is not there, as the server takes it; None: in TiDB's words. Raises SinkError."""
-    yield f"CREATE DATABASE IF NOT EXISTS {name(table.schema)};"
+    """Yield what creates a table that is not there, as the server takes it; None: in TiDB's words. What it cannot run is a comment with its
+    cure."""
+    yield f"CREATE DATABASE IF NOT EXISTS {quote_name(table.schema)};"
     text = create_table(table.schema, table.origin or table.info, UTC)
-    yield (text if server is None else rewritten(text, server)[0]) + ";"
+    try:
+        yield (text if server is None else rewritten(text, server)[0]) + ";"
+    except CannotRun as error:
+        yield f"-- {' '.join(error.message.split())}. {error.cure}."
 
 
 def statements(tables: Sequence[DiffTable], differences: Iterable[RowDifference]) -> Iterator[bytes]:
@@ -32,31 +38,24 @@ def statements(tables: Sequence[DiffTable], differences: Iterable[RowDifference]
     for one in differences:
         by_table.setdefault(one.table, []).append(one)
     for number, found in sorted(by_table.items()):
-        table = tables[number]
-        yield from (text for one in found if one.what is What.EXTRA for text in [_delete(table, one)] * one.times)
-        yield from (text for one in found if one.what is not What.EXTRA for text in [_write(table, one)] * one.times)
+        made = TableStatements(tables[number].sql, None)
+        yield from (text for one in found if one.what is What.EXTRA for text in [_delete(made, one)] * one.times)
+        yield from (text for one in found if one.what is not What.EXTRA for text in [_write(made, one)] * one.times)
 
 
-def _delete(table: DiffTable, one: RowDifference) -> bytes:
-    return b"DELETE FROM " + table.quoted.encode() + b" WHERE " + condition(table, one.key) + b" LIMIT 1;"
+def _delete(made: TableStatements, one: RowDifference) -> bytes:
+    return made.deleted(one.key, safe=True).text + b";"
 
 
-def _write(table: DiffTable, one: RowDifference) -> bytes:
+def _write(made: TableStatements, one: RowDifference) -> bytes:
     assert one.upstream is not None
-    verb = b"REPLACE" if table.sql.has_key else b"INSERT"
-    columns = ",".join(name(column.name) for column in table.sql.columns).encode()
     about = b"-- differs in " + ", ".join(one.columns).replace("\n", " ").encode() + b"\n" if one.columns else b""
-    return b"%b%b INTO %b (%b) VALUES (%b);" % (about, verb, table.quoted.encode(), columns, one.upstream)
-
-
-def condition(table: DiffTable, key: bytes) -> bytes:
-    """Return what finds a row by the text of its key."""
-    return table.sql.where(key)
+    return about + made.written(one.upstream, replace=made.has_key).text + b";"
 
 
 def shown(table: DiffTable, one: RowDifference) -> str:
     """Return a difference for people."""
-    where = condition(table, one.key).decode("utf-8", "replace")
+    where = TableStatements(table.sql).found(one.key).decode("utf-8", "replace")
     where = where if len(where) <= 200 else where[:200] + "…"
     if one.what is not What.CHANGED:
         times = f" {one.times} times" if one.times > 1 else ""

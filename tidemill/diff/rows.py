@@ -21,6 +21,8 @@ _ESCAPE = re.compile(rb"\\(.)", re.S)
 _PLAIN = {b"r": b"\r", b"n": b"\n"}
 _DOUBLE, _SINGLE = 2.0**-50, 2.0**-23
 """How far numbers that are written with all of their digits, and those of FLOAT columns, may be apart."""
+_SMALLEST, _LARGEST, _LONGEST = -(2**63), 2**64 - 1, 20
+"""The whole numbers of JSON, and how many characters they have at most."""
 DELETED = b""
 """The row text of a key that the upstream knows to be gone."""
 
@@ -107,7 +109,7 @@ def _same(column: ColumnInfo, ours: bytes, theirs: bytes, epsilon: float) -> boo
         if family(column) is Family.FLOAT:
             return _close(float(ours), float(theirs), epsilon)
         if column.tp in (MySQLType.JSON, MySQLType.VECTOR):
-            return _same_document(json.loads(_unquoted(ours)), json.loads(_unquoted(theirs)))
+            return _same_document(_document(ours), _document(theirs))
     except ValueError:
         return False
     return False
@@ -115,6 +117,15 @@ def _same(column: ColumnInfo, ours: bytes, theirs: bytes, epsilon: float) -> boo
 
 def _close(ours: float, theirs: float, epsilon: float) -> bool:
     return ours == theirs or math.isclose(ours, theirs, rel_tol=epsilon)
+
+
+def _document(literal: bytes) -> object:
+    return json.loads(_unquoted(literal), parse_int=_number)
+
+
+def _number(text: str) -> int | float:
+    """Read a number that is written as a whole one: beyond 64 bits it is a DOUBLE, which MySQL writes with an exponent."""
+    return int(text) if len(text) <= _LONGEST and _SMALLEST <= int(text) <= _LARGEST else float(text)
 
 
 def _same_document(ours: object, theirs: object) -> bool:

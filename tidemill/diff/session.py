@@ -21,6 +21,7 @@ from tidemill.diff.upstream import KvPart, UpstreamTables, Wish
 from tidemill.errors import MalformedKey
 from tidemill.sinks.mysql.session import Server
 from tidemill.tidb.keys import parse_record_key
+from tidemill.tidb.names import folded, folded_table
 
 SMALL_ROWS = 200_000
 """With fewer rows downstream all is compared in this process, unless a Spark master is named: Spark takes seconds to start."""
@@ -114,13 +115,13 @@ class Comparison:
         if known is None:
             self._absent.add(table.number)
             return TableReport(table.name, "is not downstream", is_absent=True)
-        lacking = [c.name for c in (*table.sql.key, *table.sql.columns) if c.name.lower() not in known.columns]
+        lacking = [c.name for c in (*table.sql.key, *table.sql.columns) if folded(c.name) not in known.columns]
         problem = f"has no column {', '.join(dict.fromkeys(lacking))} downstream" if lacking else ""
         return TableReport(table.name, problem, table.touched_only)
 
     def _only_there(self, known: dict[tuple[str, str], Known]) -> Iterator[TableReport]:
         known_here = (*self._upstream.left_out, *self._upstream.moved)
-        here = {_folded(table) for table in self._tables} | {tuple(name.lower().split(".", 1)) for name in known_here}
+        here = {_folded(table) for table in self._tables} | {tuple(folded(name).split(".", 1)) for name in known_here}
         for name in sorted(known.keys() - here):
             if self._rules.matches(*known[name].name):
                 yield TableReport(".".join(known[name].name), "is only downstream", downstream_rows=known[name].rows)
@@ -207,7 +208,7 @@ def _handle(key: bytes) -> int | None:
 
 
 def _folded(table: DiffTable) -> tuple[str, str]:
-    return table.schema.lower(), table.table.lower()
+    return folded_table((table.schema, table.table))
 
 
 def _session(stack: ExitStack, master: str | None) -> Any:

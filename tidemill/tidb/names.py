@@ -1,4 +1,4 @@
-"""Names of schemas, tables and columns as TiDB compares them: in Go's lower case, character by character.
+"""Names of schemas, tables and columns as TiDB quotes and compares them: in Go's lower case, character by character.
 
 Python's `str.lower` differs: it looks at the neighbours of a final sigma, and makes two characters of a dotted capital I.
 """
@@ -17,3 +17,8 @@ def folded(name: str) -> str:
 def folded_table(name: tuple[str, str]) -> tuple[str, str]:
     """Return the folded form of (schema, table)."""
     return folded(name[0]), folded(name[1])
+
+
+def quote_name(name: str) -> str:
+    """Return a name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"

@@ -20,6 +20,7 @@ from tidemill.spark.source.planner import Planner, changed_at
 from tidemill.spark.source.slices import Manner
 from tidemill.tidb.columns.forms import Form, column_type
 from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.names import folded_table
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -88,7 +89,7 @@ class Catalog:
 
     def version(self, database: str, name: str) -> TableVersion | None:
         """Return the newest version of a table."""
-        return next((one for one in self._versions() if _folded(one.name) == (database.lower(), name.lower())), None)
+        return next((one for one in self._versions() if folded_table(one.name) == (database.lower(), name.lower())), None)
 
     def _versions(self) -> Iterator[TableVersion]:
         history = self._planner.history(self.resolved_ts)
@@ -125,7 +126,9 @@ class Catalog:
         at = begin.ts + 1 if begin.snapshot else begin.ts
         history = self._planner.history(self.resolved_ts)
         versions = history.snapshot(within(history.start_ts, at)).tables.values()
-        version = next((one for one in versions if _folded(one.name) == _folded((table.database, table.name)) and one.physical_ids), None)
+        version = next(
+            (one for one in versions if folded_table(one.name) == folded_table((table.database, table.name)) and one.physical_ids), None
+        )
         if version is not None:
             plan = initial_load.read_plan(self._reader.storage, at) if begin.snapshot else None
             if plan is None or version.table_id not in {one.table_id for one in plan.tables}:
@@ -227,10 +230,6 @@ def _events(planner: Planner, table: Table, from_ts: int, to_ts: int) -> list[Dd
         return any(planner.wants_name(*name) for name in names if name[0])
 
     return history.ddl_events(max(from_ts, history.start_ts), to_ts, wanted)
-
-
-def _folded(name: tuple[str, str]) -> tuple[str, str]:
-    return name[0].lower(), name[1].lower()
 
 
 __all__ = ["CHANGE", "Begin", "Catalog", "TableChanges", "changed_at"]

@@ -145,7 +145,40 @@ def test_what_has_no_words_elsewhere_is_refused_with_a_cure(sql: str, cure: str)
         with pytest.raises(SinkError, match=f"{'MariaDB' if server is MARIADB else 'MySQL'} cannot run ") as caught:
             rewritten(canonical_ddl(sql, dialect=EXACT), server)
         assert cure in caught.value.hint
-        assert "ignore-sql" in caught.value.hint
+        assert all(way in caught.value.hint for way in ("ignore-sql", "ignore-txn-commit-ts", "--skip-ddl"))
+
+
+DEFAULTS = [
+    ("create table d.x (a int) partition by list (a) (partition p values in (1), partition q default)", "PARTITION `q` DEFAULT)"),
+    ("create table d.x (a int) partition by list (a) (partition q values in (default))", "PARTITION `q` DEFAULT)"),
+    ("create table d.x (a int) partition by list (a) (partition q values in (1, default))", "PARTITION `q` DEFAULT)"),
+    ("create table d.x (a int) partition by list columns (a) (partition q values in (2, default, 1))", "PARTITION `q` DEFAULT)"),
+    ("alter table d.l add partition (partition q values in (7, default))", "PARTITION `q` DEFAULT)"),
+    ("alter table d.l reorganize partition p into (partition p values in (1), partition q default)", "PARTITION `q` DEFAULT)"),
+]
+
+
+@pytest.mark.parametrize(("sql", "mariadb"), DEFAULTS)
+def test_a_default_partition_of_list_stands_alone_or_is_refused(sql: str, mariadb: str) -> None:
+    query = canonical_ddl(sql, dialect=EXACT)
+    assert rewritten(query, MARIADB)[0].endswith(mariadb)
+    assert rewritten(query, TIDB) == (query, [])
+    with pytest.raises(SinkError, match=r"MySQL cannot run a DEFAULT partition of LIST: .*`d`\.`[xl]`") as caught:
+        rewritten(query, MYSQL)
+    assert "by hand" in caught.value.hint
+    assert "ignore-sql" in caught.value.hint
+
+
+@pytest.mark.slow
+@pytest.mark.mariadb("MySQL has no DEFAULT of LIST, TiDB reads its own words")
+@pytest.mark.parametrize("sql", [sql for sql, _ in DEFAULTS])
+def test_mariadb_places_rows_in_a_default_partition(mariadb: MariaDb, sql: str) -> None:
+    mariadb.clear()
+    mariadb.run("CREATE DATABASE d", "CREATE TABLE d.l (a INT) PARTITION BY LIST (a) (PARTITION p VALUES IN (1))")
+    mariadb.run(rewritten(canonical_ddl(sql, dialect=EXACT), MARIADB)[0])
+    table = "d.l" if "d.l" in sql else "d.x"
+    mariadb.run(f"INSERT INTO {table} VALUES (1), (2), (7)", f"ALTER TABLE {table} TRUNCATE PARTITION q")
+    assert mariadb.rows(f"SELECT a FROM {table}") == ([(1,)] if "partition p" in sql or "d.l" in sql else [])
 
 
 @pytest.mark.parametrize(

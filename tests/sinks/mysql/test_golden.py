@@ -14,6 +14,7 @@ from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.demo.compare import Truth
 from tidemill.demo.delivered import from_jsonl
+from tidemill.sinks.mysql.session import Server
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -24,6 +25,9 @@ BEFORE_KEY = ("pub", "becomes_eligible")
 
 TIDB_ONLY = ("pub.pglobal", "pub.dt4", "pub.dt5", "fdb.*", "sdb.sq", "pub.pkey")
 """A global unique index, what comes back by FLASHBACK, a default from a sequence; TRUNCATE PARTITION where KEY places rows otherwise."""
+
+NOT_IN_MYSQL = ("pub.plist",)
+"""A DEFAULT partition of LIST, see `Part.LIST_DEFAULT` in the table of dialects: its CREATE TABLE is refused."""
 
 
 def before_the_end(log: Path) -> tuple[SchemaHistory, int]:
@@ -60,13 +64,14 @@ def test_every_table_is_as_it_is_upstream(
     if not made:
         made.append(truth(log, tmp_path, capsys))
     expected = made[0]
+    alone = TIDB_ONLY + (NOT_IN_MYSQL if Server(str(mariadb.rows("SELECT VERSION()")[0][0])).is_mysql else ())
     config = tmp_path / "feed.toml"
-    config.write_text(f'[filter]\nrules = ["*.*", {", ".join(f"{chr(34)}!{name}{chr(34)}" for name in TIDB_ONLY)}]\n')
+    config.write_text(f'[filter]\nrules = ["*.*", {", ".join(f"{chr(34)}!{name}{chr(34)}" for name in alone)}]\n')
     uri = f"{mariadb.uri}?{parameters}"
     feed = ("--tz", "UTC", "--config", config, "--sink-uri", uri)
     code, _, err = tidemill(capsys, "replay", "--log", log, "--target-ts", before_the_end(log)[1], *feed)
     assert code == 0, err
-    left_out = {BEFORE_KEY, *(tuple(name.split(".")) for name in TIDB_ONLY)}
+    left_out = {BEFORE_KEY, *(tuple(name.split(".")) for name in alone)}
     wanted = {name: table for name, table in expected.items() if not left_out & {name, (name[0], "*")}}
     assert len(wanted) > 40
     found = [str(d) for d in differences(mariadb, wanted)]

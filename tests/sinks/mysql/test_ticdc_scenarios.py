@@ -93,6 +93,11 @@ HERE: list[tuple[str, str]] = [
     ),
     ("changefeed/test_redo.py::test_the_log_is_on_s3_and_the_changefeed_is_unknown_to_the_database", "consistent_replicate_storage_s3"),
     ("changefeed/test_redo.py::test_storage_as_ticdc_spells_it", "consistent_compatibility"),
+    ("capture/test_lossy_ddls.py::test_rows_that_ddls_rewrite_are_not_captured", "lossy_ddl"),
+    (
+        "server/test_manager_processes.py::test_what_lost_its_history_stays_failed_with_its_error_on_every_server",
+        "bootstrap_retry_after_error",
+    ),
     (
         "changefeed/test_restart_rule.py::test_a_sink_that_is_away_too_long_and_a_person_who_resumes",
         "changefeed_error changefeed_pause_resume",
@@ -192,11 +197,6 @@ HERE: list[tuple[str, str]] = [
 
 IN_PART: list[tuple[str, str, str]] = [
     (
-        "capture/test_lossy_ddls.py::test_rows_that_ddls_rewrite_are_not_captured",
-        "lossy_ddl",
-        "values that a session without strict mode cuts: the playground refuses them",
-    ),
-    (
         "sinks/mysql/test_scenarios.py::test_tables_are_those_of_the_upstream[ddl]",
         "multi_rocks",
         "tables that are filled and dropped; stores with a RocksDB for each region are not the playground's",
@@ -217,7 +217,6 @@ IN_PART: list[tuple[str, str, str]] = [
         "http_api_tls_with_user_auth",
         "names and tokens of a file in place of TiDB's users",
     ),
-    ("server/test_manager_processes.py::test_a_host_that_dies_is_given_all_changefeeds_again", "bootstrap_retry_after_error", "of a host"),
 ]
 """Place → names → what is not covered."""
 

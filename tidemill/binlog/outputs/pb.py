@@ -9,7 +9,7 @@ from tidemill.binlog.messages import MutationType
 from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges
 from tidemill.binlog.rows import Cells, RowChange
 from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
-from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo

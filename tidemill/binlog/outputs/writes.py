@@ -12,7 +12,7 @@ from tidemill.binlog.outputs.transactions import TableChanges, Transaction
 from tidemill.binlog.rows import Cells, Image, RowChange
 from tidemill.protocols.sql.keys import conflict_keys
 from tidemill.protocols.sql.predicates import AS_IS, Compared, Condition, compared_as, conditions, is_wide_bits, joined, operand
-from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.schema.tracking.versions import TableVersion
 

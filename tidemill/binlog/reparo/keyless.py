@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from tidemill.binlog.drainer.database.database import Database
 from tidemill.errors import SchemaError
-from tidemill.protocols.sql.literals import name, quoted
+from tidemill.protocols.sql.literals import quoted
+from tidemill.tidb.names import quote_name
 from tidemill.tso import describe
 
 SCHEMA = "tidb_binlog"
@@ -74,7 +75,7 @@ class KeylessNotes:
             asked = "SELECT COUNT(*) FROM information_schema.tables WHERE CONCAT(table_schema, '.', table_name) = %s"
             if connection.rows(asked, TABLE)[0][0]:
                 rows = connection.rows(f"SELECT commit_ts FROM {TABLE} WHERE table_schema = %s AND table_name = %s", *table)
-                if rows and connection.rows(f"SELECT 1 FROM {name(table[0])}.{name(table[1])} LIMIT 1"):
+                if rows and connection.rows(f"SELECT 1 FROM {quote_name(table[0])}.{quote_name(table[1])} LIMIT 1"):
                     found.append(int(rows[0][0]))
             connection.rollback()
 

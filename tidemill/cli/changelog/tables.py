@@ -62,8 +62,6 @@ async def _tables(pd: str, at: str, security: Security | None) -> list[dict[str,
 def _entry(version: TableVersion) -> dict[str, Any]:
     info = version.info
     kind = "view" if info.is_view else "table" if info.has_rows else "sequence" if info.is_sequence else "temporary table"
-    key = None
-    if info.has_rows and info.has_usable_key:
-        key = ", ".join(info.columns_by_id[column].name for column in info.handle_key_ids)
+    key = ", ".join(info.handle_key_names) if info.has_rows and info.has_usable_key else None
     partitions = len(version.physical_ids) if info.partition is not None else None
     return {"schema": version.schema, "table": version.table, "id": version.table_id, "kind": kind, "partitions": partitions, "key": key}

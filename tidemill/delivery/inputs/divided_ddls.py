@@ -12,10 +12,9 @@ from tidemill.config.sinks import Ddls
 from tidemill.delivery.inputs.table_router import TableRouter
 from tidemill.rules.table_routes import TableRoutingFailed
 from tidemill.tidb.ddltext import DdlSyntaxError
-from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.ddltext.synthesized import drop_table, drop_view, exchanged_partition, qualified, rename_table
 from tidemill.tidb.keys import is_system_schema
-from tidemill.tidb.names import folded
+from tidemill.tidb.names import folded, quote_name
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent, Name, RenameStep
 from tidemill.tidb.schema.tracking.statements import Statement

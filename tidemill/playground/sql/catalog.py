@@ -50,6 +50,7 @@ class Table:
     info: Json
     row_ids: RowIds = field(default_factory=RowIds)
     unique: dict[int, dict[tuple[object, ...], bytes]] = field(default_factory=dict)  # index id → values → record key
+    cuts: bool = False  # a DDL that changes a column cuts the values that do not fit
 
     @property
     def id(self) -> int:
@@ -69,7 +70,7 @@ class Table:
     @cached_property
     def codec(self) -> RowCodec:
         """Writes and reads its rows."""
-        return RowCodec(self.model, self.info)
+        return RowCodec(self.model, self.info, cuts=self.cuts)
 
     def replace(self, info: Json) -> None:
         """Take a new description. Unique indexes that are not the same any more are forgotten and built again when needed."""

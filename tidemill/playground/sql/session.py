@@ -43,6 +43,7 @@ class Settings:
 
     one_phase: bool = True  # tidb_enable_1pc
     cdc_write_source: int = 0  # tidb_cdc_write_source
+    strict: bool = True  # whether sql_mode has STRICT_TRANS_TABLES: a DDL heeds it, rows are always written strictly
 
 
 class Database:
@@ -113,11 +114,13 @@ class Session:
         if run is None:
             return None
         self._commit()
-        database, schema, source = self._database, self.schema, self.settings.cdc_write_source
+        database, schema, source, strict = self._database, self.schema, self.settings.cdc_write_source, self.settings.strict
 
         def begin() -> Iterator[None]:
             now, split = database.now(), database.split_tables
-            return run(DdlContext(database.cluster, database.catalog, schema, text, now, source, split, database.binlogs), statement)
+            return run(
+                DdlContext(database.cluster, database.catalog, schema, text, now, source, split, database.binlogs, strict), statement
+            )
 
         return RunningDdl(database.running, tables_of(statement, database.catalog, schema), begin)
 
@@ -176,6 +179,8 @@ class Session:
             self.settings.one_phase = str(value).lower() in ("1", "on", "true")
         elif name == "tidb_cdc_write_source":
             self.settings.cdc_write_source = int(str(value))
+        elif name == "sql_mode":
+            self.settings.strict = "STRICT_" in str(value).upper()
 
     def _dml(self, statement: ast.Insert | ast.Update | ast.Delete | ast.Select) -> Result:
         open_transaction = self._transaction

@@ -20,7 +20,8 @@ from functools import cached_property
 
 from tidemill.errors import MalformedRow, TidemillError
 from tidemill.protocols.csv.encode import go_float_v
-from tidemill.protocols.sql.predicates import Condition, compared_as, conditions, is_wide_bits, operand, quoted_name
+from tidemill.protocols.sql.predicates import Condition, compared_as, conditions, is_wide_bits, operand
+from tidemill.tidb.names import folded
 from tidemill.tidb.rows import Cell, RowReader
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
@@ -49,9 +50,6 @@ def quoted(data: bytes) -> bytes:
     return b"'" + data + b"'"
 
 
-name = quoted_name
-
-
 def literal(column: ColumnInfo, cell: Cell) -> bytes:
     """Return the literal of a value."""
     if cell is None:
@@ -77,8 +75,8 @@ class SqlTable:
     ) -> None:
         """`only`: the columns that the database has; None: all."""
         self.schema, self.table, self.info = schema, table, info
-        there = None if only is None else {name.lower() for name in only}
-        columns = [c for c in info.output_columns if there is None or c.name.lower() in there]
+        there = None if only is None else {folded(name) for name in only}
+        columns = [c for c in info.output_columns if there is None or folded(c.name) in there]
         self.columns = tuple(c for c in columns if not c.is_generated)
         wanted = set(info.handle_key_ids)
         found = tuple(c for c in columns if c.id in wanted)
@@ -115,10 +113,6 @@ class SqlTable:
     def key_of(self, texts: Sequence[bytes]) -> bytes:
         """Return the text of a key from the literals of its columns."""
         return AND.join(before + texts[place] + after for before, place, after in self._around)
-
-    def where(self, key: bytes) -> bytes:
-        """Return the condition that finds a row by the text of its key."""
-        return self.key_operand + b"=" + key if self.key_is_list else key
 
     def key_text(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> bytes:
         """Return the key of the row after the change, of a delete before it. Raises MalformedRow naming the row."""

@@ -24,6 +24,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.schema.show import quoted
@@ -116,14 +117,9 @@ def is_wide_bits(column: ColumnInfo) -> bool:
     return column.tp == MySQLType.BIT and column.flen > VALUES_BITS
 
 
-def quoted_name(text: str) -> str:
-    """Return a name in backquotes."""
-    return "`" + text.replace("`", "``") + "`"
-
-
 def operand(name: str, compared: Compared) -> str:
     """Return a column of a key as it is compared with `=` or in a list."""
-    column = quoted_name(name)
+    column = quote_name(name)
     return f"CAST({column} AS UNSIGNED)" if compared.form is Form.AS_UNSIGNED else column
 
 
@@ -141,7 +137,7 @@ def _condition(place: int, name: str, compared: Compared, operator: str) -> Cond
 
 def _exact(place: int, name: str, compared: Compared) -> tuple[Condition, ...]:
     plain = _condition(place, name, compared, "<=>")
-    as_bytes = Condition(place, f"CAST(CONVERT({quoted_name(name)} USING utf8mb4) AS BINARY)<=>")
+    as_bytes = Condition(place, f"CAST(CONVERT({quote_name(name)} USING utf8mb4) AS BINARY)<=>")
     match compared.form:
         case Form.AS_TEXT:  # the first one may use an index
             return plain, as_bytes

@@ -18,6 +18,15 @@ from tidemill.tidb.ddltext import DdlSyntaxError, Dialect, Part, canonical_ddl
 from tidemill.tidb.schema.model import TableInfo
 
 
+class CannotRun(SinkError):
+    """A server can run a statement in no words."""
+
+    def __init__(self, message: str, cure: str) -> None:
+        left_out = "an event filter (ignore-sql) of a changefeed, ignore-txn-commit-ts of a Drainer, --skip-ddl of `tidemill consume`"
+        super().__init__(message, hint=f"{cure}. Then leave the statement out: {left_out}.")
+        self.cure = cure
+
+
 class For(enum.Flag):
     """Servers that a rule is for."""
 
@@ -111,6 +120,15 @@ RULES = (
         cure="Make the partitions by hand as they are upstream (SHOW CREATE TABLE there)",
     ),
     Rule(
+        For.MARIADB, Part.LIST_DEFAULT, "DEFAULT", "MariaDB's DEFAULT stands alone; it takes the values beside it too", "`DEFAULT` alone",
+    ),
+    Rule(
+        For.MYSQL, Part.LIST_DEFAULT,
+        about="it would have no place for rows whose values no partition names",
+        cure="Make the table by hand as it is upstream (SHOW CREATE TABLE there), without partitions or with others; from then on leave "
+        "out what is about its partitions too",
+    ),
+    Rule(
         For.BOTH, Part.RECOVER,
         about="it brings back rows of which there are no changes",
         cure="Make the table as it is upstream and load its rows: `tidemill resync` where a server has create-tables = true, else a copy",
@@ -126,7 +144,7 @@ _BY_SERVER: Mapping[For, Mapping[Part, Rule]] = {
 def rewritten(query: str, server: Server, special: Iterable[tuple[str, str]] = ()) -> tuple[str, list[str]]:
     """Return a statement as a server takes it, empty for one that it has no use for, and why it was changed.
 
-    `special`: indexes of the table, see `special_indexes`. A statement that cannot be parsed stays as it is. Raises SinkError for one that
+    `special`: indexes of the table, see `special_indexes`. A statement that cannot be parsed stays as it is. Raises CannotRun for one that
     the server cannot run in any words.
     """
     if server.is_tidb:
@@ -157,11 +175,7 @@ class _ServerDialect(Dialect):
         if rule is None:
             return text
         if rule.cure:
-            raise SinkError(
-                f"{self._name} cannot run {part.value}: {rule.about}: {redact(self._query)}",
-                hint=f"{rule.cure}. Then leave the statement out: an event filter (ignore-sql) of a changefeed, ignore-txn-commit-ts of a "
-                "Drainer.",
-            )
+            raise CannotRun(f"{self._name} cannot run {part.value}: {rule.about}: {redact(self._query)}", rule.cure)
         instead = rule.instead if isinstance(rule.instead, str) else rule.instead(text)
         if instead is None or instead == text:
             return text

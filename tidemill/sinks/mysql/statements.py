@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tidemill.protocols.sql.literals import NO_ELEMENT, literals, name
+from tidemill.protocols.sql.literals import NO_ELEMENT, literals
 from tidemill.protocols.sql.missed import Meets, Statement
 from tidemill.records import KIND_DELETE, KIND_UPDATE
 from tidemill.sinks.mysql.merge import Change, Writes, merged
 from tidemill.sinks.mysql.session import LENIENT, STRICT
+from tidemill.tidb.names import quote_name
 
 LIST_ROWS = 500
 """Most keys of a DELETE. Servers look up longer lists otherwise than by the index."""
@@ -66,19 +67,42 @@ class TableStatements:
 
     def __init__(self, table: WrittenTable, modes: tuple[bytes, bytes] | None = (LENIENT, STRICT)) -> None:
         self._modes = modes
-        self.name = f"{name(table.schema)}.{name(table.table)}".encode()
+        self.name = f"{quote_name(table.schema)}.{quote_name(table.table)}".encode()
         self.has_key = table.has_key
-        columns = [name(column.name) for column in table.columns]
+        columns = [quote_name(column.name) for column in table.columns]
         names = ",".join(columns).encode()
+        self._columns = [column.encode() for column in columns]
         self._insert = b"INSERT INTO " + self.name + b" (" + names + b") VALUES "
         self._replace = b"REPLACE INTO " + self.name + b" (" + names + b") VALUES "
         self._sets = [f"{c}=VALUES({c})".encode() for c in columns]
         self._literal_sets = [(place, f"{columns[place]}=".encode()) for place in table.wide_bits]
         self._on_duplicate = b" ON DUPLICATE KEY UPDATE " + b",".join(self._sets)
         self._delete = b"DELETE FROM " + self.name + b" WHERE "
+        self._update = b"UPDATE " + self.name + b" SET "
         self._select = b"SELECT 1 FROM " + self.name + b" WHERE "
         self._plain = f"{table.schema}.{table.table}"
         self._key = table.key_operand if table.key_is_list else b""
+
+    # One row
+
+    def found(self, key: bytes) -> bytes:
+        """Return the condition that finds a row by the text of its key."""
+        return self._key + b"=" + key if self._key else key
+
+    def deleted(self, key: bytes, *, safe: bool) -> Statement:
+        """Return what deletes a row. Not `safe`: it should be there. Without a key rows may be alike: one of them goes."""
+        return self._meeting(self._delete + self.found(key) + b" LIMIT 1", (self.found(key),), safe=safe)
+
+    def updated(self, key: bytes, row: Sequence[bytes]) -> Statement:
+        """Return what sets a row that should be there to literals."""
+        sets = b",".join(column + b"=" + value for column, value in zip(self._columns, row, strict=True))
+        return self._meeting(self._update + sets + b" WHERE " + self.found(key) + b" LIMIT 1", (self.found(key),), safe=False)
+
+    def written(self, row: bytes, *, replace: bool) -> Statement:
+        """Return what writes a row. `replace`: in the place of what is in its way."""
+        return Statement((self._replace if replace else self._insert) + b"(" + row + b")")
+
+    # Many rows
 
     def of_changes(self, changes: Sequence[Change], limits: Limits, *, safe: bool) -> Iterator[Statement]:
         """Yield the statements of a transaction's changes of this table, in order."""
@@ -147,9 +171,9 @@ class TableStatements:
             if kind == KIND_UPDATE:
                 continue  # an update that changes anything comes as a delete and an insert
             if kind == KIND_DELETE:
-                yield self._meeting(self._delete + key + b" LIMIT 1", (key,), safe=safe)
+                yield self.deleted(key, safe=safe)
             else:
-                yield Statement(self._insert + b"(" + row + b")")
+                yield self.written(row, replace=False)
 
 
 def _tuples(rows: Sequence[bytes]) -> bytes:

@@ -20,9 +20,8 @@ from tidemill.spark.table.options import NAMES as TABLE_NAMES
 from tidemill.spark.table.options import parse_table_options
 from tidemill.spark.table.upstream import schema_at
 from tidemill.tidb.columns.forms import TimeAs, column_type
-from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.keys import is_system_schema
-from tidemill.tidb.names import folded, folded_table
+from tidemill.tidb.names import folded, folded_table, quote_name
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 
 
@@ -111,7 +110,7 @@ async def _table(asked: Asked) -> Answer:
     options = {**settings, "table": _quoted(*version.name), "asOfTs": str(snapshot.ts)}
     return Answer(
         True,
-        key=_key(version),
+        key=version.info.handle_key_names,
         name=".".join(version.name),
         columns=_columns(version, parsed.columns, parsed.time_as),
         properties={**_properties(version), "as-of-ts": str(snapshot.ts)},
@@ -131,7 +130,7 @@ def _changes(asked: Asked) -> Answer:
     columns = _columns(version, parsed.columns, parsed.time_as)
     return Answer(
         True,
-        key=_key(version),
+        key=version.info.handle_key_names,
         name=".".join(version.name),
         columns=pa.schema([*columns, *CHANGELOG]),
         properties=_properties(version),
@@ -155,15 +154,10 @@ def _columns(version: TableVersion, names: tuple[str, ...], time_as: TimeAs) -> 
     return pa.schema([pa.field(column.name, column_type(column, time_as).arrow, metadata=comment) for column, comment in fields])
 
 
-def _key(version: TableVersion) -> tuple[str, ...]:
-    info = version.info
-    return tuple(info.columns_by_id[column].name for column in info.handle_key_ids) if info.has_usable_key else ()
-
-
 def _properties(version: TableVersion) -> dict[str, str]:
     comment = {"comment": version.info.comment} if version.info.comment else {}
     partitions = {"partitions": str(len(version.physical_ids))} if version.info.partition is not None else {}
-    return {**comment, "key": ", ".join(_key(version)), "table-id": str(version.table_id), **partitions}
+    return {**comment, "key": ", ".join(version.info.handle_key_names), "table-id": str(version.table_id), **partitions}
 
 
 def _quoted(database: str, table: str) -> str:

@@ -17,6 +17,7 @@ from tidemill.rules.table_filter import TableFilter
 from tidemill.spark.cluster.connection import NAMES as CLUSTER
 from tidemill.spark.cluster.connection import Cluster, cluster_of
 from tidemill.tidb.columns.forms import TimeAs
+from tidemill.tidb.names import quote_name
 from tidemill.tso import LOGICAL_BITS, parse
 
 
@@ -96,7 +97,7 @@ class Options:
         """Filter rules for a capture of these tables alone."""
         if self.table is None:
             return self.rules
-        return (".".join("`" + part.replace("`", "``") + "`" for part in self.table),)
+        return (".".join(map(quote_name, self.table)),)
 
     def filter(self) -> TableFilter:
         """Which tables are read, where no single one is named. Raises ConfigError."""

@@ -29,6 +29,7 @@ from tidemill.spark.source.row_ddls import RowDdl, row_ddl
 from tidemill.spark.source.slices import Packed, Slice, TableToRead
 from tidemill.spark.source.spans import Span, partitions_of, spans
 from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.names import folded_table
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.lineage import origins
@@ -79,13 +80,13 @@ class Planner:
         if any(kept is not None and name not in kept for kept, name in zip(self._kept, version.name, strict=True)):
             return False
         if self.options.table is not None:
-            return _folded(version.name) == _folded(self.options.table)
+            return folded_table(version.name) == folded_table(self.options.table)
         return not is_system_schema(version.schema) and self._filter.matches(version.schema, version.table)
 
     def wants_name(self, database: str, table: str) -> bool:
         """Whether a DDL of this table, or of the whole database, is about what is read."""
         if self.options.table is not None:
-            return _folded((database, table or self.options.table[1])) == _folded(self.options.table)
+            return folded_table((database, table or self.options.table[1])) == folded_table(self.options.table)
         return self._filter.matches(database, table) if table else self._filter.matches_schema(database)
 
     def history(self, upto_ts: int) -> SchemaHistory:
@@ -444,10 +445,6 @@ def _readable_to(history: SchemaHistory, from_ts: int, to_ts: int) -> int:
 def changed_at(error: SchemaChanged) -> int:
     """The ts of the change: rows up to it have the columns that are known."""
     return int(error.__notes__[0])
-
-
-def _folded(name: tuple[str, str]) -> tuple[str, str]:
-    return name[0].lower(), name[1].lower()
 
 
 def _action(history: SchemaHistory, version: TableVersion) -> int:

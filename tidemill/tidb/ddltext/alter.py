@@ -12,8 +12,8 @@ from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.options import accept_partition_option, database_options, table_options, tiflash_replica, with_ttl_off, word_of
 from tidemill.tidb.ddltext.partitions import expression_in_parentheses, partition_by, partition_definitions
 from tidemill.tidb.ddltext.queries.expressions import parse_expression
-from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.ddltext.queries.parser import Parser, Shape
+from tidemill.tidb.names import quote_name
 
 # These follow the specification before them without a comma.
 _WITHOUT_COMMA = ("PARTITION BY ", "REMOVE PARTITIONING", "IMPORT TABLESPACE", "DISCARD TABLESPACE")

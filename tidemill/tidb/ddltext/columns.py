@@ -19,8 +19,8 @@ from tidemill.tidb.ddltext.constraints import (
 from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.queries.expressions import column_or_call
 from tidemill.tidb.ddltext.queries.functions import argument_list, empty_parentheses, next_value, precision
-from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.ddltext.queries.parser import Parser
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.lexer import Kind
 
 # Columns

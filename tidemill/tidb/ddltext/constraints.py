@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from tidemill.tidb.ddltext.column_types import equals, part_if_not_exists, special
 from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.queries.functions import field_length
-from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.ddltext.queries.parser import Parser
 from tidemill.tidb.ddltext.queries.select import value_or_default
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.keywords import words
 
 INDEX_TYPES = ("BTREE", "HASH", "RTREE", "HYPO", "HNSW", "INVERTED")

@@ -13,11 +13,11 @@ from tidemill.tidb.ddltext.queries.literals import (
     print_float,
     print_hex,
     print_integer,
-    quote_name,
     quote_text,
     quote_value,
     whole_number,
 )
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.errors import DdlSyntaxError, DdlTooComplex
 from tidemill.tidb.sql.keywords import CHARSETS, INTRODUCERS, TIME_UNITS
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize

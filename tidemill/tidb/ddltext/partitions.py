@@ -150,7 +150,13 @@ def _partition_values(p: Parser) -> str:
         return f" VALUES LESS THAN {p.in_parentheses(lambda: _maxvalue_or_bits(p))}"
     if p.accept("VALUES", "IN"):
         return _values_in(p)
-    return f" {word}" if (word := p.accept_any(("DEFAULT", "HISTORY", "CURRENT"))) else ""
+    if p.accept("DEFAULT"):
+        return _list_default(p, "DEFAULT")
+    return f" {word}" if (word := p.accept_any(("HISTORY", "CURRENT"))) else ""
+
+
+def _list_default(p: Parser, text: str) -> str:
+    return f" {p.dialect.part(Part.LIST_DEFAULT, text)}"
 
 
 def _maxvalue_or_bits(p: Parser) -> str:
@@ -164,9 +170,10 @@ def _values_in(p: Parser) -> str:
         values.append(_default_or_bits(p))
     p.expect(")")
     if len(values) == 1 and values[0].shape is Shape.DEFAULT:
-        return " DEFAULT"
+        return _list_default(p, "DEFAULT")
     texts = [f"({', '.join(value.items)})" if value.shape is Shape.ROW else value.text for value in values]
-    return f" VALUES IN ({', '.join(texts)})"
+    text = f"VALUES IN ({', '.join(texts)})"
+    return _list_default(p, text) if any(value.shape is Shape.DEFAULT for value in values) else f" {text}"
 
 
 def _default_or_bits(p: Parser) -> Expression:

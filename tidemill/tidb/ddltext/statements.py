@@ -13,9 +13,9 @@ from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.names import Name
 from tidemill.tidb.ddltext.options import database_options, table_options, with_ttl_off, word_of
 from tidemill.tidb.ddltext.partitions import partition_by
-from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.ddltext.queries.parser import Parser
 from tidemill.tidb.ddltext.queries.select import at_query, query_clause
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.lexer import Kind
 
 _TEMPORARY = {"": "", "TEMPORARY": "TEMPORARY ", "GLOBAL": "GLOBAL TEMPORARY "}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.errors import DdlSyntaxError
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 

@@ -379,6 +379,11 @@ class TableInfo:
         offsets = sorted({part.offset for part in primary.columns})
         return tuple(self.columns[offset].id for offset in offsets)
 
+    @property
+    def handle_key_names(self) -> tuple[str, ...]:
+        """The names of the handle key's columns, in table order."""
+        return tuple(self.columns_by_id[number].name for number in self.handle_key_ids)
+
     def _tells_rows_apart(self, index: IndexInfo) -> bool:
         if not index.unique or index.condition or index.multi_valued:
             return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 
-from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType, PartitionType
 from tidemill.tidb.schema.details import Check, ForeignKey, TableDetails, Ttl
 from tidemill.tidb.schema.model import ColumnInfo, DBInfo, IndexInfo, PartitionDefinition, PartitionInfo, TableInfo

@@ -18,6 +18,7 @@ from tidemill.config.database import MysqlOptions
 from tidemill.errors import SinkError
 from tidemill.protocols.sql.hints import Program
 from tidemill.sinks.mysql.connection import Connection, ServerFault
+from tidemill.tidb.names import quote_name
 from tidemill.views import types as t
 from tidemill.views.shape import ROW_KEY, Shape
 from tidemill.views.targets.base import split
@@ -50,7 +51,7 @@ class MysqlTarget:
 
     def __init__(self, options: MysqlOptions, name: str, feed: str, shape: Shape) -> None:
         self._options, self._name, self._feed, self._shape = options, name, feed, shape
-        self._table = f"`{DATABASE}`.{quoted(name)}"
+        self._table = f"`{DATABASE}`.{quote_name(name)}"
         kinds = {one.name: one.type for one in shape.schema}
         self._hashes = any(kinds[key] in (t.STRING, pa.binary()) for key in shape.keys) and shape.keys != (ROW_KEY,)
         self._keys = (ROW_KEY,) if self._hashes else shape.keys
@@ -98,8 +99,8 @@ class MysqlTarget:
                     f"column {one.name} has {one.type.scale} digits behind the point; MySQL has 30", hint="Use CAST in the query."
                 )
             text = " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if kind == "LONGTEXT" else ""
-            yield f"{quoted(one.name)} {kind}{text}{' NOT NULL' if one.name in self._keys else ''}"
-        yield f"PRIMARY KEY ({', '.join(map(quoted, self._keys))})"
+            yield f"{quote_name(one.name)} {kind}{text}{' NOT NULL' if one.name in self._keys else ''}"
+        yield f"PRIMARY KEY ({', '.join(map(quote_name, self._keys))})"
 
     def _resolved(self, session: Connection) -> int:
         """The ts of what is there. Its row is locked until the transaction ends."""
@@ -184,14 +185,9 @@ class MysqlTarget:
             self._open = None
 
 
-def quoted(name: str) -> str:
-    """Return a name as MySQL quotes it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _in_statement(name: str) -> str:
     """A name in a statement with values, where a % is written twice."""
-    return quoted(name).replace("%", "%%")
+    return quote_name(name).replace("%", "%%")
 
 
 def _pieces(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

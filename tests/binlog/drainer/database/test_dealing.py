@@ -135,4 +135,4 @@ def test_merged_a_row_has_its_last_state_and_a_changed_key_is_deleted() -> None:
 
 def test_merged_a_table_without_a_key_is_written_row_by_row() -> None:
     rows = writes(info("id", key=False), RowChange(INSERT, None, image(1)), RowChange(INSERT, None, image(1)))
-    assert [one.text for one in merged_statements(rows, Limits(), safe=False)] == 2 * [b"INSERT INTO `d`.`t`(`id`) VALUES (1)"]
+    assert [one.text for one in merged_statements(rows, Limits(), safe=False)] == 2 * [b"INSERT INTO `d`.`t` (`id`) VALUES (1)"]

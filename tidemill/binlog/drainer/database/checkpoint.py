@@ -8,7 +8,7 @@ from tidemill.binlog.drainer.database.database import Database
 from tidemill.binlog.drainer.database.moments import Moments
 from tidemill.binlog.drainer.savepoint import Position
 from tidemill.errors import ConfigError, SinkError
-from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.names import quote_name
 
 
 class CheckpointTable:

@@ -27,7 +27,7 @@ from tidemill.sinks.mysql.ddls.statement import Manner as DdlManner
 from tidemill.sinks.mysql.ddls.statement import execute
 from tidemill.sinks.mysql.window import Window
 from tidemill.tidb.ddltext import DdlSyntaxError, exact_ddl
-from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.names import quote_name
 from tidemill.tso import describe, physical_ms
 from tidemill.visible import short_statement
 

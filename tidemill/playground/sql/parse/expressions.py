@@ -26,6 +26,7 @@ from tidemill.playground.sql.parse.ast import (
     Value,
 )
 from tidemill.playground.sql.parse.cursor import Cursor
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.lexer import Kind
 
 # Parsing: OR, AND, NOT, comparisons, + -, * / %, unary, primary.
@@ -190,7 +191,7 @@ def to_text(expr: Expr) -> str:
         case Literal(value):
             return _literal_text(value)
         case ColumnRef(name):
-            return "`" + name.replace("`", "``") + "`"
+            return quote_name(name)
         case Unary("not", operand):
             return f"!({to_text(operand)})"
         case Unary(sign, operand):

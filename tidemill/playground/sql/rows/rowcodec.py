@@ -14,7 +14,7 @@ from tidemill.playground.sql.parse.ast import Expr
 from tidemill.playground.sql.parse.cursor import Cursor
 from tidemill.playground.sql.parse.expressions import Scope, evaluate, parse_expression
 from tidemill.playground.sql.rows.partitioning import Router
-from tidemill.playground.sql.rows.values import readable, to_plain
+from tidemill.playground.sql.rows.values import readable, to_fitting, to_plain
 from tidemill.tidb.datums import decode_datum
 from tidemill.tidb.keys import parse_record_key, record_key, signed_handle
 from tidemill.tidb.rows.cells import Plain, as_unsigned, plain_from_datum, plain_from_stored
@@ -40,8 +40,10 @@ class _Shadow:
 class RowCodec:
     """Encodes and decodes rows of one table version."""
 
-    def __init__(self, table: TableInfo, info: dict[str, Any]) -> None:
+    def __init__(self, table: TableInfo, info: dict[str, Any], *, cuts: bool = False) -> None:
+        """`cuts`: a column that is being changed gets what fits of its old value."""
         self.table = table
+        self._convert = to_fitting if cuts else to_plain
         self.public = [c for c in table.columns if c.state == SchemaState.PUBLIC and not c.hidden]
         self.by_name = {c.name.lower(): c for c in self.public}
         self.required = [c for c in self.public if c.not_null and not c.is_generated]
@@ -66,7 +68,7 @@ class RowCodec:
             if column.id not in row:
                 row[column.id] = missing_plain(column)
         for shadow in self._shadows:
-            row[shadow.column.id] = to_plain(shadow.column, readable(shadow.source, row[shadow.source.id]))
+            row[shadow.column.id] = self._convert(shadow.column, readable(shadow.source, row[shadow.source.id]))
 
     def value(self, row: Row) -> bytes:
         """The row value (format 2)."""

@@ -38,6 +38,20 @@ def to_plain(column: ColumnInfo, value: Value) -> Plain | None:
         raise SqlError(f"column {column.name}: {text_of(value)[:60]!r} is not a value of its type ({error})") from error
 
 
+def to_fitting(column: ColumnInfo, value: Value) -> Plain | None:
+    """The stored form of what fits into a column, as TiDB cuts it without strict mode: the nearest integer, the first characters.
+
+    Raises SqlError for values of other types that do not fit.
+    """
+    match family(column):
+        case Family.INT if value is not None:
+            low, high = _bounds(column)
+            return to_plain(column, min(max(_whole(value), low), high))
+        case Family.BYTES if value is not None and column.flen > 0:
+            return to_plain(column, value[: column.flen] if isinstance(value, bytes) else text_of(value)[: column.flen])
+    return to_plain(column, value)
+
+
 def _cast(column: ColumnInfo, value: Value) -> Plain:
     match family(column):
         case Family.INT:
@@ -74,9 +88,13 @@ def _whole(value: Value) -> int:
     return value if isinstance(value, int) else int(_decimal(value).to_integral_value(ROUND_HALF_UP))
 
 
-def _checked_int(column: ColumnInfo, number: int) -> int:
+def _bounds(column: ColumnInfo) -> tuple[int, int]:
     bits = _INT_BITS[MySQLType(column.tp)]
-    low, high = (0, (1 << bits) - 1) if column.unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    return (0, (1 << bits) - 1) if column.unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def _checked_int(column: ColumnInfo, number: int) -> int:
+    low, high = _bounds(column)
     if not low <= number <= high:
         raise ValueError("out of range")
     return number

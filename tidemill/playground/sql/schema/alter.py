@@ -37,6 +37,7 @@ _PARTITION_ACTIONS: dict[type, Callable[[DdlContext, Table, Any], Steps]] = {
 def alter_table(context: DdlContext, statement: ast.AlterTable) -> Steps:
     """ALTER TABLE."""
     table = context.catalog.table(statement.table, context.schema)
+    table.cuts = not context.strict
     actions = statement.actions
     if len(actions) == 1:
         action = actions[0]

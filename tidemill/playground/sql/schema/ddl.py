@@ -35,11 +35,14 @@ class DdlContext:
     source: int = 0
     split_tables: bool = True  # give every new table its own region, as TiDB does
     binlogs: Binlogs | None = None
+    strict: bool = True  # values that do not fit into a changed column are errors, and not cut
 
     def job(self, action: Action, schema_id: int, table_id: int, table_name: str, args: Json | None = None, **more: Any) -> Job:
         """Queue a job."""
         name = self.catalog.schema_name(schema_id) if schema_id in self.catalog.schemas else more.pop("schema_name")
-        spec = JobSpec(action, schema_id, table_id, name, table_name, self.query, args, cdc_write_source=self.source, **more)
+        spec = JobSpec(
+            action, schema_id, table_id, name, table_name, self.query, args, cdc_write_source=self.source, strict=self.strict, **more
+        )
         job = Job(self.cluster, self.catalog, spec, self.binlogs)
         job.queue()
         return job

@@ -29,6 +29,7 @@ Json = dict[str, Any]
 
 SQL_MODE = 1436549152
 """What TiDB's default sql_mode looks like in a job."""
+_STRICT = 1 << 21
 
 _UNSIGNED = frozenset({"create_time"})
 _JOB_COLUMNS = {"reorg": 2, "schema_ids": 3, "table_ids": 4, "job_meta": 5, "type": 6, "processing": 7}
@@ -70,6 +71,7 @@ class JobSpec:
     reading: tuple[tuple[str, str], ...] = ()  # the tables that it only reads
     first_state: SchemaState = SchemaState.NONE
     cdc_write_source: int = 0
+    strict: bool = True
     sub_jobs: tuple[Json, ...] = ()  # the parts of a multi-schema change
 
 
@@ -131,7 +133,7 @@ class Job:
             job["involving_schema_info"] += [{"database": d, "table": t, "mode": SHARED} for d, t in spec.reading]
         return job | {
             "admin_operator": 0, "trace_info": {"session_alias": "", "connection_id": 1}, "bdr_role": "",
-            "cdc_write_source": spec.cdc_write_source, "local_mode": False, "sql_mode": SQL_MODE,
+            "cdc_write_source": spec.cdc_write_source, "local_mode": False, "sql_mode": SQL_MODE if spec.strict else SQL_MODE & ~_STRICT,
         }  # fmt: skip
 
     def _sub_jobs(self) -> Json | None:

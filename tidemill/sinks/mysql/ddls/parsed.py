@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext import DdlSyntaxError, FoundNames, RoutedNames, SqlMode, canonical_ddl
-from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.lexer import Kind, Token, tokenize
 
 Name = tuple[str, str]

@@ -22,6 +22,9 @@ from tidemill.visible import short_statement
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.1
+KILLED_S = 10.0
+"""How long a statement that was killed may go on. TiDB ends none that waits for a reader of its table. Then its connection is given up, and
+the next start waits for its lock (`lock`)."""
 
 
 class Running:
@@ -54,6 +57,18 @@ class Running:
         if self._connection is not None:
             self._connection.kill()
 
+    def _end(self) -> bool:
+        """End it here: with its statement, which is killed, or without. Returns whether the statement is over in the server too."""
+        deadline = time.monotonic() + KILLED_S
+        while time.monotonic() < deadline:  # it may begin a statement meanwhile
+            self.kill()
+            if self.over.wait(LOOK_S):
+                return True
+        if self._connection is not None:
+            self._connection.interrupt()
+        self.over.wait()
+        return False
+
     def await_end(self, stop: threading.Event, seconds: float | None = None) -> bool:
         """Wait until it is over, at most so long. If a stop is asked for, the statement is killed. Returns whether it is over.
 
@@ -61,10 +76,8 @@ class Running:
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self.over.wait(LOOK_S):
             if stop.is_set():
-                while not self.over.is_set():  # it may begin a statement meanwhile
-                    self.kill()
-                    self.over.wait(LOOK_S)
-                raise SinkUnavailable(f"stopped while a DDL ran; the next start runs it again: {short_statement(self.ddl.query)}")
+                then = "runs it again" if self._end() else "waits for it if the server goes on with it"
+                raise SinkUnavailable(f"stopped while a DDL ran; the next start {then}: {short_statement(self.ddl.query)}")
             if deadline is not None and time.monotonic() >= deadline:
                 return False
         if self.error is not None:

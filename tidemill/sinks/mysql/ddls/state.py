@@ -20,8 +20,8 @@ from tidemill.errors import SinkError
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.ddls.lock import lock_name
 from tidemill.sinks.mysql.ddls.parsed import Name, Parsed, What, qualified, renamed_text
-from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.ddltext.synthesized import rename_tables
+from tidemill.tidb.names import quote_name
 
 Run = Callable[[Connection, str], None]
 """Runs a statement as the server takes it."""

@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tidemill.errors import SinkError, redact
-from tidemill.protocols.sql.literals import name
 from tidemill.sinks.mysql import dialect
 from tidemill.sinks.mysql.codes import HINTS, MAY_BE_SO, NO_DATABASE, UNKNOWN_ZONE, Fate
 from tidemill.sinks.mysql.connection import Connection, ServerFault
@@ -31,6 +30,7 @@ from tidemill.sinks.mysql.ddls.plans import Plan, Writer
 from tidemill.sinks.mysql.ddls.state import Refused, Scene
 from tidemill.sinks.mysql.ddls.wanted import look
 from tidemill.sinks.mysql.session import DDL_SQL_MODE, SQL_MODE, UNKNOWN_VARIABLE
+from tidemill.tidb.names import quote_name
 from tidemill.tso import describe
 from tidemill.visible import short_statement
 
@@ -180,7 +180,7 @@ def _enter(connection: Connection, ddl: Ddl) -> None:
         if fault.code not in (UNKNOWN_VARIABLE, *_NOT_SETTABLE):
             raise
     if ddl.schema:
-        connection.run(f"USE {name(ddl.schema)}")
+        connection.run(f"USE {quote_name(ddl.schema)}")
     for change in dialect.rewritten(ddl.query, connection.server, ddl.special)[1]:
         log.warning("DDL at %s is rewritten: %s: %s", describe(ddl.ts), change, short_statement(ddl.query))
 

@@ -11,7 +11,7 @@ from typing import Any
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.ddls.parsed import Change, Name, Parsed, Part, Verb, What, alter, qualified, renamed_text
 from tidemill.sinks.mysql.ddls.state import Scene, copied, lines, readable, scratch, shown
-from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.names import quote_name
 
 _VIEW = "VIEW"
 _NULLABLE = 2

@@ -8,8 +8,9 @@ only need their spelling. The structure matters where an operator becomes a func
 from __future__ import annotations
 
 from tidemill.tidb.ddltext.queries.functions import accept_special_form, argument_list, match_against
-from tidemill.tidb.ddltext.queries.literals import quote_name, quote_text, whole_number
+from tidemill.tidb.ddltext.queries.literals import quote_text, whole_number
 from tidemill.tidb.ddltext.queries.parser import Expression, Parser, Shape
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.keywords import RESERVED, UNRESERVED, WINDOW_FUNCTIONS, words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
 

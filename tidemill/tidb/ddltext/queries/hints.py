@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tidemill.tidb.ddltext.cursor import Cursor, printed_name
 from tidemill.tidb.ddltext.names import Names
-from tidemill.tidb.ddltext.queries.literals import quote_name, quote_text
+from tidemill.tidb.ddltext.queries.literals import quote_text
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
 

@@ -12,9 +12,9 @@ from tidemill.tidb.ddltext.cursor import printed_name
 from tidemill.tidb.ddltext.dialects import Part
 from tidemill.tidb.ddltext.queries.expressions import parse_bits, parse_expression, parse_simple, read_interval
 from tidemill.tidb.ddltext.queries.hints import print_hints
-from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.ddltext.queries.parser import Expression, Parser, Rules, Shape
 from tidemill.tidb.ddltext.queries.tree import Join, Operand, Query, Select, Source, Union, cross_join, operand_of
+from tidemill.tidb.names import quote_name
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind
 

@@ -63,10 +63,6 @@ def catalogue_names(
     return {name: to for name, to in exact.items() if to != name}
 
 
-def _folded(name: Name) -> Name:
-    return folded(name[0]), folded(name[1])
-
-
 def _in_schema(name: Name, known: dict[Name, Name]) -> Name:
     """Return a name whose table is not known with its schema as it is known."""
     return known.get((folded(name[0]), ""), name)[0], name[1]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tidemill.tidb.names import folded_table
 from tidemill.tidb.schema.events import Name, RenameStep
 
 
@@ -27,8 +28,8 @@ def in_order(moves: Sequence[Move]) -> list[Move]:
     left = list(moves)
     ordered = []
     while left:
-        taken = {_folded(move.old): move.table_id for move in left}
-        free = (move for move in left if taken.get(_folded(move.new), move.table_id) == move.table_id)
+        taken = {folded_table(move.old): move.table_id for move in left}
+        free = (move for move in left if taken.get(folded_table(move.new), move.table_id) == move.table_id)
         move = next(free, left[0])
         ordered.append(move)
         left.remove(move)
@@ -56,8 +57,8 @@ def in_one_statement(moves: Sequence[Move], spare: Callable[[Move], Name]) -> li
     left = list(moves)
     pairs = []
     while left:
-        taken = {_folded(move.old): move.table_id for move in left}
-        free = next((move for move in left if taken.get(_folded(move.new), move.table_id) == move.table_id), None)
+        taken = {folded_table(move.old): move.table_id for move in left}
+        free = next((move for move in left if taken.get(folded_table(move.new), move.table_id) == move.table_id), None)
         if free is None:
             aside = spare(left[0])
             pairs.append((left[0].old, aside))
@@ -66,8 +67,3 @@ def in_one_statement(moves: Sequence[Move], spare: Callable[[Move], Name]) -> li
             pairs.append((free.old, free.new))
             left.remove(free)
     return pairs
-
-
-def _folded(name: Name) -> Name:
-    schema, table = name
-    return schema.lower(), table.lower()

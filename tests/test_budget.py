@@ -174,6 +174,17 @@ def test_dots_in_texts_and_comments_are_none_of_a_key() -> None:
     assert parse_toml(f'x = "{dots}" # {dots}\ny = [\'{dots}\', """\n{dots}"""]\nz = 1.5') == {"x": dots, "y": [dots, dots], "z": 1.5}
 
 
+def test_texts_of_toml_that_do_not_end_cost_linear_time() -> None:
+    """In quadratic time this takes an hour: the test's timeout then ends it."""
+    for text in ('"""\n' + '\\"""\n' * 200_000, "'''\n" + "''\n" * 200_000, '"""\n' + '\\"""\n' * 200_000 + "\\"):
+        with pytest.raises(ValueError, match=r"Unterminated|Unescaped|Expected"):
+            parse_toml(text)
+    ended = ['x = """a\\""" ""b\\\\"""', "y = '''c'' \\'''"]  # with quotes and backslashes in them
+    assert parse_toml("\n".join(ended)) == {"x": 'a""" ""b\\', "y": "c'' \\"}
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_toml("\n".join([*ended, "a." * 200 + "a = 1"]))
+
+
 def test_thousands_of_faults_are_a_hundred() -> None:
     with pytest.raises(ConfigError, match="and 9900 more"):
         check_config({f"unknown{i}": i for i in range(10_000)})

@@ -9,8 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_TEXTS = re.compile(r'''(?s:"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3})|"(?:[^"\\\n]|\\.)*+"|\'[^\'\n]*+\'|\#[^\n]*+''')
-"""Strings and comments: dots within them are not those of a key."""
+_TEXTS = re.compile(
+    r'''(?s:"""(?:[^"\\]|\\.?|"(?!""))*+(?:"""|\Z)|\'{3}(?:[^\']|\'(?!\'\'))*+(?:\'{3}|\Z))|"(?:[^"\\\n]|\\.)*+"|\'[^\'\n]*+\'|\#[^\n]*+'''
+)
+"""Strings and comments: dots within them are not those of a key. One without an end goes to the end of the text: to look for it from each
+of its quotes would cost quadratic time."""
 _DEEP_KEY = re.compile(r"(?:\.[^.\n,=\[\]{}]*+){64}")
 
 

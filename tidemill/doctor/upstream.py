@@ -10,7 +10,7 @@ from tidemill import tso
 from tidemill.capture.tikv.client.pd import PdClient, Store
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.doctor.findings import Finding, bad, doubtful, good, of_error
-from tidemill.errors import TidemillError
+from tidemill.errors import TidemillError, UpstreamUnavailable
 
 CONNECT_S = 8.0
 SKEW_S = 0.5
@@ -50,7 +50,10 @@ async def _look(client: PdClient, start_ts: str | None) -> list[Finding]:
 async def _store(client: PdClient, store: Store) -> Finding:
     """A store has to be reached from here too: captures speak to each."""
     subject = f"tikv {store.address}"
-    channel = client.channels.own(store.address)
+    try:
+        channel = client.channels.own(store.address)
+    except UpstreamUnavailable as error:
+        return bad(subject, error.message, "That is what TiKV told PD as its advertise-addr.")
     try:
         await asyncio.wait_for(channel.channel_ready(), CONNECT_S)
     except TimeoutError:

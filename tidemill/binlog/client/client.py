@@ -152,7 +152,10 @@ class PumpClient:
     async def _call(self, host: str, payload: bytes) -> tuple[Outcome, str]:
         channel: Any = self._open.get(host)
         if channel is None:
-            channel = self._open[host] = self._channels.own(host)
+            try:
+                channel = self._open[host] = self._channels.own(host)
+            except UpstreamUnavailable as error:
+                return Outcome.REFUSED, error.message
         call = channel.unary_unary(_WRITE, pump_pb2.WriteBinlogReq.SerializeToString, pump_pb2.WriteBinlogResp.FromString)
         request = pump_pb2.WriteBinlogReq(clusterID=self._pd.cluster_id, payload=payload)
         try:

@@ -41,6 +41,10 @@ KINDS = frozenset(kind for kind, _ in _FORMS)
 """What a DDL may be."""
 
 
+LONGEST = 100_000
+"""Characters of a statement that are looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class DdlText:
     """`kind`: one of KINDS; empty: another DDL. `tables`: database and table, which is empty for a DDL of a database."""
@@ -49,9 +53,15 @@ class DdlText:
     tables: tuple[tuple[str, str], ...]
 
 
+def _without_comments(text: str) -> str:
+    """Behind the last end of a comment none is looked for: from each `/*` there, that would go to the end of the text."""
+    end = text.rfind("*/") + 2
+    return _COMMENTS.sub(" ", text[:end]) + text[end:] if end > 1 else text
+
+
 def read_ddl(query: str, schema: str) -> DdlText:
     """Return what a DDL is. `schema`: the database of tables that are named without one."""
-    text = " ".join(_COMMENTS.sub(" ", query[:100_000]).split())
+    text = " ".join(_without_comments(query[:LONGEST]).split())
     for kind, form in _FORMS:
         found = form.match(text)
         if found is None:

@@ -10,6 +10,7 @@ import grpc
 from tidemill.binlog.nodes import Node, NodeState
 from tidemill.binlog.pump.faults import DrainerSilent
 from tidemill.capture.tikv.client.channels import Channels
+from tidemill.errors import UpstreamUnavailable
 from tidemill.wire import pump_pb2, pump_pb2_grpc
 
 CALL_S = 3.0
@@ -37,4 +38,6 @@ async def _tell(node: Node, channels: Channels) -> str:
             return ""
         except grpc.aio.AioRpcError as error:
             problem = f"{node.node_id} at {node.host}: {error.code().name} {error.details()}"
+        except UpstreamUnavailable as error:
+            return f"{node.node_id}: {error.message}"
     return problem

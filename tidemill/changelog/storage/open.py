@@ -22,6 +22,7 @@ from tidemill.changelog.files.arrowfile import ArrowFile, Known
 from tidemill.changelog.storage import durable as files
 from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Draft, Entry, Storage, Token, temporary_name
+from tidemill.changelog.storage.bounded import read_whole
 from tidemill.changelog.storage.conditional import Objects, swap, tried
 from tidemill.changelog.storage.durable import forget, make_folder, sync_folder
 from tidemill.changelog.storage.keys import with_keys
@@ -327,7 +328,7 @@ class RemoteStorage(Storage):
         for _ in range(READS):
             try:
                 with storage_errors(self.path(name)), self._fs.open_input_stream(self._at(name)) as f:
-                    data = bytes(f.read())
+                    data = read_whole(f.read)
                     now = self._fs.get_file_info(self._at(name))
                 if not now.is_file or now.size == len(data):
                     return data

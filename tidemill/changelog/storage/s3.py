@@ -15,6 +15,7 @@ import pyarrow.fs
 
 from tidemill.changelog.storage import outcomes
 from tidemill.changelog.storage.base import Token
+from tidemill.changelog.storage.bounded import read_whole
 from tidemill.changelog.storage.conditional import Outcome
 from tidemill.errors import LogError, LogUnavailable
 from tidemill.extras import extra
@@ -28,6 +29,10 @@ REQUESTS = 3
 """How often a request is made before it counts as failed. pyarrow's default is 31 times, of 3 s each."""
 PUTS = 2
 """How often a file is sent whose PUT gets no answer, before the caller has to ask again."""
+
+_UNREADABLE = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+"""What botocore raises, without a word of its own, for answers that it does not expect: a Content-Length that is no number, no ETag,
+redirects that never end."""
 
 _REFUSED = {404, 412}  # 404: a version was expected, and there is no object
 _UNCONDITIONAL = {"NotImplemented", "InvalidArgument", "InvalidRequest"}
@@ -52,12 +57,12 @@ class S3Objects:
 
         try:
             found = self._client.get_object(**self._key(name))
-            return found["Body"].read(), str(found["ETag"])
+            return read_whole(found["Body"].read), str(found["ETag"])
         except ClientError as error:
             if _status(error) == 404 and _code(error) != "NoSuchBucket":
                 return None
             raise self._failure(name, error) from None
-        except (BotoCoreError, OSError) as error:  # OSError: the connection ended in the middle of the body
+        except (BotoCoreError, OSError, *_UNREADABLE) as error:  # OSError: the connection ended in the middle of the body
             raise self._failure(name, error) from None
 
     def put(self, name: str, data: bytes, expected: Token | None) -> Token | Outcome:
@@ -90,7 +95,7 @@ class S3Objects:
             if outcomes.of_aws(code, status) is outcomes.Outcome.AWAY:
                 return Outcome.UNKNOWN
             raise self._failure(name, error) from None
-        except (BotoCoreError, OSError) as error:
+        except (BotoCoreError, OSError, *_UNREADABLE) as error:
             if _outcome(error) is outcomes.Outcome.AWAY:  # the connection failed, not the store
                 return Outcome.UNKNOWN
             raise self._failure(name, error) from None
@@ -110,6 +115,8 @@ def _outcome(error: Exception) -> outcomes.Outcome:
         return outcomes.of_aws(_code(error), _status(error))
     if isinstance(error, tuple(getattr(exceptions, name) for name in _LASTING)):
         return outcomes.Outcome.REFUSED
+    if isinstance(error, OSError):
+        return outcomes.outcome_of(error)
     return outcomes.Outcome.AWAY  # no connection, no answer in time, no answer to the question for credentials
 
 

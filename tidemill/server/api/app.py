@@ -26,13 +26,14 @@ from tidemill.rules.names import did_you_mean
 from tidemill.server.api import audit
 from tidemill.server.api.answers import Writer
 from tidemill.server.api.errors import INTERNAL, INVALID, Failure, failure_of
-from tidemill.server.api.requests import BodyTooLarge, BodyTooSlow, CrossOrigin, Guard, Json, role_of, shortened
+from tidemill.server.api.requests import FAILED, BodyTooLarge, BodyTooSlow, CrossOrigin, Guard, Json, role_of, shortened
 from tidemill.server.api.routes import changefeeds, cluster, page, placement, unsafe, version1
 from tidemill.server.api.tokens import Forbidden, Tokens, Unauthorized
 from tidemill.server.page.watch import Watch
 from tidemill.server.service import ChangefeedService
 
 _REFUSED = {"401": "No token, or an unknown one", "403": "The token's role does not allow it, or the page of another site asks"}
+_SCHEMES = ("bearer", "basic")
 _PAGE = Path(__file__).with_name("openapi_page.html")
 _STATUSES: Mapping[type[TidemillError], HTTPStatus] = {
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -99,13 +100,13 @@ def create_app(
     if tokens is None:
         app.add_middleware(_OwnName, service=service, own=own_hosts(address))
     app.add_middleware(_RequestLog)
-    app.openapi = partial(_document, app, app.openapi)  # type: ignore[method-assign]
+    app.openapi = partial(_document, app, app.openapi, tokens is not None)  # type: ignore[method-assign]
     return app
 
 
-def _document(app: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _document(app: FastAPI, made: Callable[[], dict[str, Any]], guarded_by_tokens: bool) -> dict[str, Any]:
     """Return the OpenAPI document without FastAPI's own form of errors, which is never answered here, and with 401 and 403 where a route
-    declares a role."""
+    declares a role, and how a token is sent if there are tokens."""
     if app.openapi_schema is None:
         found = made()
         guarded = (
@@ -113,13 +114,17 @@ def _document(app: FastAPI, made: Callable[[], dict[str, Any]]) -> dict[str, Any
         )
         for route in guarded:
             for method in route.methods or ():
-                responses = found["paths"][route.path_format][method.lower()]["responses"]
-                responses.update({status: {**responses.get("400", {}), "description": why} for status, why in _REFUSED.items()})
+                operation = found["paths"][route.path_format][method.lower()]
+                operation["responses"] |= {status: {**FAILED, "description": why} for status, why in _REFUSED.items()}
+                if guarded_by_tokens:
+                    operation["security"] = [{name: []} for name in _SCHEMES]
         for methods in found["paths"].values():
             for operation in methods.values():
                 operation["responses"].pop("422", None)
         for name in ("HTTPValidationError", "ValidationError"):
             found["components"]["schemas"].pop(name, None)
+        if guarded_by_tokens:
+            found["components"]["securitySchemes"] = {name: {"type": "http", "scheme": name} for name in _SCHEMES}
     return app.openapi_schema or {}
 
 

@@ -27,10 +27,16 @@ MOST_ITEMS = 10_000
 """Items of all lists and objects of a body. Each rule costs time and memory for as long as its changefeed is there."""
 
 
+def _or_null(schema: dict[str, Any]) -> None:
+    """Let each field of a schema be null."""
+    fields = schema.get("properties", {})
+    schema["properties"] = {name: {"anyOf": [field, {"type": "null"}]} for name, field in fields.items()}
+
+
 class Request(BaseModel):
     """A request's body. A null is a field that is not there, as in Go."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_or_null)
 
 
 class PdConfig(Request):
@@ -130,10 +136,17 @@ class DrainCaptureRequest(Request):
 # ------------------------------------------------------------------ answers
 
 
+def _without_omitted(schema: dict[str, Any], model: type[Any]) -> None:
+    """Take the fields that an answer may lack out of what its schema requires."""
+    required = [name for name in schema.pop("required", ()) if name not in model.omitted]
+    if required:
+        schema["required"] = required
+
+
 class Answer(BaseModel):
     """An answer's body. `omitted`: the fields that are left out when they are empty."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_extra=_without_omitted)
     omitted: ClassVar[frozenset[str]] = frozenset()
 
     def body(self) -> dict[str, Any]:

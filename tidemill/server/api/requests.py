@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import WithJsonSchema
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 
@@ -59,9 +60,14 @@ class CrossOrigin(TidemillError):
 
 R = TypeVar("R", bound=b.Request)
 
-IdPath = Annotated[str, Path(description="A changefeed's name: letters and digits, joined by single hyphens, at most 128.")]
-KeyspaceQuery = Annotated[str | None, Query(description="`default`, the only one.")]
-NamespaceQuery = Annotated[str | None, Query(description="The older word for keyspace.")]
+# What a schema says here is only for the document: the errors of `checked_id` and `namespace_of` are TiCDC's.
+_ID_SCHEMA = WithJsonSchema({"type": "string", "pattern": f"^{_ID.pattern}$", "minLength": 1, "maxLength": _ID_LENGTH})
+_KEYSPACE_SCHEMA = WithJsonSchema({"type": "string", "enum": [DEFAULT_NAMESPACE, ""]})
+IdPath = Annotated[
+    str, _ID_SCHEMA, Path(description=f"A changefeed's name: letters and digits, joined by single hyphens, at most {_ID_LENGTH}.")
+]
+KeyspaceQuery = Annotated[str | None, _KEYSPACE_SCHEMA, Query(description=f"`{DEFAULT_NAMESPACE}`, the only one.")]
+NamespaceQuery = Annotated[str | None, _KEYSPACE_SCHEMA, Query(description="The older word for keyspace.")]
 
 
 def is_id(text: str) -> bool:
@@ -157,11 +163,20 @@ def listed(items: Sequence[b.Answer]) -> Json:
     return answer(b.ListResponse(total=len(items), items=list(items)))
 
 
-def documented(model: Any, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Return what OpenAPI says of a route's answers."""
+FAILED: Mapping[str, Any] = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/HttpError"}}}}
+"""What OpenAPI says of an error."""
+
+
+def documented_text(what: str) -> dict[int | str, dict[str, Any]]:
+    """Return what OpenAPI says of the answers of a route whose good one is text."""
+    return {200: {"description": what}, 500: {**FAILED, "description": "The server is at fault."}}
+
+
+def documented(model: Any, status: int = 200, more: Mapping[str, Any] | None = None) -> dict[int | str, dict[str, Any]]:
+    """Return what OpenAPI says of a route's answers. `more`: of the good one."""
     failed: dict[str, Any] = {"model": b.HttpError}
     return {
-        status: {"model": model, "description": "Done."},
+        status: {"model": model, "description": "Done.", **(more or {})},
         400: {**failed, "description": "The request is at fault; error_code says how."},
         500: {**failed, "description": "The server, the cluster or the sink is at fault. Trying again may help."},
     }

@@ -26,6 +26,7 @@ import pyarrow.fs
 from tidemill import credentials
 from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Token
+from tidemill.changelog.storage.bounded import read_whole
 from tidemill.changelog.storage.conditional import Unconditional, swap
 from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import LocalStorage, make_folder
@@ -356,7 +357,7 @@ class S3Store(Store):
         with self._errors("reading", name):
             try:
                 with self._fs.open_input_stream(self._at(name)) as stream:
-                    return bytes(stream.read())
+                    return read_whole(stream.read)
             except FileNotFoundError:
                 return None
 

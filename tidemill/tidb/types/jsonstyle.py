@@ -21,7 +21,7 @@ class JsonStyle(enum.Enum):
     """Newer ones: 1.0 is `1.0`, exponents below 1e-15 and from 1e15 on (`1e15`), `\\b` and `\\f`."""
 
 
-_VERSION = re.compile(r"v?(\d+)\.(\d+)\.\d+(?:-(alpha|beta|rc)(?:\.(\d+))?)?")
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.\d+(?:-(alpha|beta|rc)(?:\.(\d{1,9}))?)?")
 _CHANGED = (9, 0)
 _CHANGED_BETA = 2
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from tidemill.capture.tikv.client.tls import Security, Stamp
-from tidemill.errors import ConfigError, redact
+from tidemill.errors import ConfigError, UpstreamUnavailable, redact
 
 # No keepalive without calls: PD's server takes PINGs on an idle connection for an attack and closes it (too_many_pings).
 OPTIONS = (
@@ -54,10 +54,11 @@ class Channels:
         return channel
 
     def own(self, address: str) -> Any:
-        """Open a channel to `host:port` that is not shared; the caller closes it. Raises ConfigError."""
+        """Open a channel to `host:port` of one's own; the caller closes it. Raises ConfigError, UpstreamUnavailable for no address."""
+        check_told(address)
         if self.security is None:
-            return grpc.aio.insecure_channel(address, options=OPTIONS)
-        return grpc.aio.secure_channel(address, self.security.credentials(), options=OPTIONS)
+            return grpc.aio.insecure_channel(address, options=OPTIONS, interceptors=[_Readable()])
+        return grpc.aio.secure_channel(address, self.security.credentials(), options=OPTIONS, interceptors=[_Readable()])
 
     async def _retire(self, channel: Any) -> None:
         await asyncio.sleep(RETIRE_AFTER)
@@ -73,6 +74,19 @@ class Channels:
         await asyncio.gather(*retiring.values(), return_exceptions=True)
         for channel in opened:
             await channel.close()
+
+
+class _Readable(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+    """Lets a call fail whose answer cannot be read: grpc.aio logs that, and returns None."""
+
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """Make the call."""
+        call = await continuation(client_call_details, request)
+        if await call is None:
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.INTERNAL, await call.initial_metadata(), await call.trailing_metadata(), "its answer cannot be read"
+            )
+        return call
 
 
 class Backoff:
@@ -98,12 +112,23 @@ def plain_address(address: str) -> str:
     return _SCHEME.sub("", address.strip()).rstrip("/")
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    fits = host and not _NOT_IN_HOST.search(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))
+    return bool(fits) and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536
+
+
+def check_told(address: str) -> None:
+    """Raises UpstreamUnavailable for what is not HOST:PORT: a cluster's members may tell anything, and gRPC opens Unix sockets too."""
+    if not is_address(address):
+        raise UpstreamUnavailable(f"the cluster tells of {address[:100]!r}, which is not a HOST:PORT")
+
+
 def checked_address(address: str, flag: str) -> str:
     """Return `host:port` of an address that a user gave. Raises ConfigError that names the flag."""
     plain = plain_address(address)
-    host, _, port = plain.rpartition(":")
-    fits = host and not _NOT_IN_HOST.search(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))
-    if not fits or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not is_address(plain):
         raise ConfigError(
             f"{flag} {redact(address.strip())!r} is not a HOST:PORT",
             hint="Name PD's client addresses, as 10.0.1.5:2379, http://pd-0:2379 or [fd00::5]:2379; several with commas.",

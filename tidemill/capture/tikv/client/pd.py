@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import grpc
 
-from tidemill.capture.tikv.client.channels import Backoff, Channels, checked_address, plain_address
+from tidemill.capture.tikv.client.channels import Backoff, Channels, checked_address, is_address, plain_address
 from tidemill.capture.tikv.client.range_scan import scan_each
 from tidemill.capture.tikv.client.tls import Security, security_of
 from tidemill.capture.tikv.model import Peer, Region
 from tidemill.errors import ClusterMismatch, ConfigError, UpstreamError, UpstreamUnavailable, VersionTooOld
-from tidemill.tso import LOGICAL_BITS
+from tidemill.tso import LOGICAL_BITS, MAX_TS
 from tidemill.wire import keyspacepb_pb2, keyspacepb_pb2_grpc, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
 
 OLDEST = (7, 5, 0)
@@ -54,7 +54,7 @@ _NO_KEYSPACE = pdpb_pb2.KeyspaceScope(keyspace_id=0xFFFFFFFF)
 
 _log = logging.getLogger(__name__)
 
-_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,31 +204,33 @@ class PdClient:
 
     async def _ask_members(self, address: str) -> Any:
         """Return the member's answer, or an error text."""
-        stub = pdpb_pb2_grpc.PDStub(self._channels.get(address))
         try:
+            stub = pdpb_pb2_grpc.PDStub(self._channels.get(address))
             return await stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=CALL_TIMEOUT)
         except grpc.aio.AioRpcError as e:
             return f"{e.code().name} {e.details()}"
+        except UpstreamUnavailable as e:
+            return e.message
 
     def _adopt(self, answer: pdpb_pb2.GetMembersResponse, asked: str) -> bool:
         found = answer.header.cluster_id  # 0: PD is starting and does not know it yet
         if self.cluster_id and found not in (0, self.cluster_id):
             raise ClusterMismatch(f"PD {asked} serves cluster {found}, the others cluster {self.cluster_id}")
-        if not answer.leader.client_urls or not found:
+        leader = self._way_to(answer.leader)
+        if not leader or not found:
             return False
         self.cluster_id, self._looked = found, time.monotonic()
-        self._members = tuple(self._way_to(m) for m in answer.members if m.client_urls) or self._seeds
+        self._members = tuple(way for m in answer.members if (way := self._way_to(m))) or self._seeds
         self._versions = {m.name or str(m.member_id): m.binary_version for m in answer.members}
-        leader = self._way_to(answer.leader)
         if leader != self._leader:
             self._drop_tso()
             self._leader = leader
         return True
 
     def _way_to(self, member: pdpb_pb2.Member) -> str:
-        """Choose among a member's advertised addresses the one that the user gave: others may be internal."""
-        told = [plain_address(url) for url in member.client_urls]
-        return next((address for address in told if address in self._seeds), told[0])
+        """Choose among a member's advertised addresses the one that the user gave: others may be internal. Empty: it has none."""
+        told = [address for address in map(plain_address, member.client_urls) if is_address(address)]
+        return next((address for address in told if address in self._seeds), told[0] if told else "")
 
     # ------------------------------------------------------------------ calls
 
@@ -289,7 +291,7 @@ class PdClient:
                 raise _error_of(e, name, leader) from None
             error = answer.header.error
             if error.type != pdpb_pb2.OK:
-                text = f"PD {leader} answers {name} with {pdpb_pb2.ErrorType.Name(error.type)}: {error.message}"
+                text = f"PD {leader} answers {name} with {_word(error.type)}: {error.message}"
                 fatal = error.type in _FATAL_HEADER_ERRORS or _is_final(error.message)
                 hint = _NO_CLUSTER if error.type == pdpb_pb2.NOT_BOOTSTRAPPED else ""
                 raise UpstreamError(text) if fatal else UpstreamUnavailable(text, hint=hint)
@@ -322,10 +324,14 @@ class PdClient:
             except grpc.aio.AioRpcError as e:
                 self._drop_tso()
                 raise _error_of(e, "Tso", leader) from None
-            if answer is grpc.aio.EOF or not answer.timestamp.physical:
+            if answer is grpc.aio.EOF or answer is None or not answer.timestamp.physical:  # None: bytes that are no message
                 self._drop_tso()
                 raise UpstreamUnavailable(f"PD {leader} ended the stream of timestamps")
-            return int(answer.timestamp.physical << LOGICAL_BITS | answer.timestamp.logical)
+            ts = int(answer.timestamp.physical << LOGICAL_BITS) + int(answer.timestamp.logical)
+            if not 0 < ts <= MAX_TS:
+                self._drop_tso()
+                raise UpstreamUnavailable(f"PD {leader} answers with {ts}, which is no timestamp")
+            return ts
 
     def _drop_tso(self) -> None:
         if self._tso_call is not None:
@@ -458,6 +464,11 @@ def refused(who: str, what: str) -> UpstreamError:
     """Return the error for a server that rejects this client; a retry would not help."""
     hint = "If the cluster verifies clients (cert-allowed-cn), --cert must have a common name that PD and TiKV allow."
     return UpstreamError(f"{who} refuses this client: {what}", hint=hint)
+
+
+def _word(type_: int) -> str:
+    """Return the name of a type of PD's errors, or the number of one that only a newer PD knows."""
+    return str(pdpb_pb2.ErrorType.Name(type_)) if type_ in pdpb_pb2.ErrorType.values() else f"error {type_}"
 
 
 def _is_final(text: str) -> bool:

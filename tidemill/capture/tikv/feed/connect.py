@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tidemill.capture.tikv.client.channels import Channels
+from tidemill.capture.tikv.client.channels import Channels, check_told
 from tidemill.capture.tikv.feed.base import LARGEST_WINDOW, Feed, Method, Transport
 from tidemill.capture.tikv.feed.grpc import GrpcFeed
 from tidemill.capture.tikv.feed.inbox import Inbox
@@ -14,7 +14,9 @@ from tidemill.capture.tikv.feed.inbox import Inbox
 async def open_feed(
     transport: Transport, address: str, slot: int, inbox: Inbox, method: Method, channels: Channels, window: int = LARGEST_WINDOW
 ) -> Feed:
-    """Open a stream to the store at `host:port`. Raises OSError if it cannot be connected (h2; grpc ends the stream instead)."""
+    """Open a stream to the store at `host:port`. Raises OSError if it cannot be connected (h2; grpc ends the stream instead), and
+    UpstreamUnavailable for no address."""
+    check_told(address)
     if transport is Transport.GRPC:
         return GrpcFeed(channels.own(address), slot, inbox, method)
     connect = await asyncio.to_thread(_h2)

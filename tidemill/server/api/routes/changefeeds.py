@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
+from pydantic import WithJsonSchema
 
 from tidemill.budget import REQUEST, Budget
 from tidemill.changefeed.states import State
@@ -42,7 +43,12 @@ _log = logging.getLogger(__name__)
 CLIENT_OF_TICDC = "x-client-version"
 """The header that `cdc cli` sends with every request (`ClientVersionHeader` of TiCDC's api/middleware); Tidemill's client does not."""
 Namespace = Annotated[str, Depends(namespace_of)]
-StateQuery = Annotated[str | None, Query(description="`all`, or one state. Without it: all but finished and removed ones.", max_length=32)]
+StateQuery = Annotated[
+    str | None,
+    WithJsonSchema({"type": "string", "enum": ["all", *State, ""]}),
+    Query(description="`all`, or one state. Without it: all but finished and removed ones.", max_length=32),
+]
+_TOML: dict[str, Any] = {"content": {"application/toml": {"schema": {"type": "string"}}}}
 
 
 def routes(service: ChangefeedService, write: Writer, guard: Guard) -> APIRouter:
@@ -81,7 +87,7 @@ def routes(service: ChangefeedService, write: Writer, guard: Guard) -> APIRouter
         note(request, {}, facts_of(created.info))
         return answer(write.info(created.info))
 
-    @router.get("/{changefeed_id}", responses=documented(b.ChangefeedInfo))
+    @router.get("/{changefeed_id}", responses=documented(b.ChangefeedInfo, more=_TOML))
     async def get_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Get one. With `Accept: application/toml` the answer is TOML, whose table `config` is a file for `changefeed create --config`."""
         info = await found_feed(service, changefeed_id, namespace)
@@ -110,7 +116,7 @@ def routes(service: ChangefeedService, write: Writer, guard: Guard) -> APIRouter
         note(request, before, facts_of(info))
         return answer(write.info(info))
 
-    @router.delete("/{changefeed_id}", dependencies=changing, responses=documented(b.Empty))
+    @router.delete("/{changefeed_id}", dependencies=changing, responses=documented(b.Empty | None))
     async def delete_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Remove one. `null` if there is none of that name."""
         try:

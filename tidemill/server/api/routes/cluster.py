@@ -22,6 +22,7 @@ from tidemill.server.api.requests import (
     body_of,
     checked_id,
     documented,
+    documented_text,
     listed,
     namespace_of,
     shortened,
@@ -101,14 +102,19 @@ def routes(service: ChangefeedService, guard: Guard) -> APIRouter:
         found = await service.tso()
         return answer(b.Tso(timestamp=found.timestamp, logic_time=found.logic_time))
 
-    @router.get("/metrics", responses={200: {"description": "Prometheus"}})
+    @router.get("/metrics", response_class=PlainTextResponse, responses=documented_text("Prometheus"))
     async def metrics() -> Response:
         """Metrics for Prometheus."""
         page = metrics_page(service.samples)
         body = await asyncio.to_thread(page.body)  # it reads files, and takes its time with many changefeeds
         return Response(body, media_type=page.content_type)
 
-    @router.get("/debug/info", dependencies=[Depends(guard.reads)], responses={200: {"description": "Text for people"}})
+    @router.get(
+        "/debug/info",
+        dependencies=[Depends(guard.reads)],
+        response_class=PlainTextResponse,
+        responses=documented_text("Text for people"),
+    )
     async def debug_info() -> Response:
         """What the server keeps, and how its processes are."""
         kept = "".join(f"{one.key}\n\t{redact(one.value)}\n\n" for one in await service.metadata())

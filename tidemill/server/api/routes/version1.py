@@ -162,7 +162,7 @@ def _add_life(router: APIRouter, service: ChangefeedService, guard: Guard) -> No
     """Pause, resume, remove; and what means nothing here."""
     changing, operating = [Depends(guard.changes)], [Depends(guard.operates)]
 
-    @router.delete("/changefeeds/{changefeed_id}", status_code=202, dependencies=changing, responses=documented(b.Empty, 202))
+    @router.delete("/changefeeds/{changefeed_id}", status_code=202, dependencies=changing, responses=documented(b.Empty | None, 202))
     async def delete_changefeed(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Remove one. `null` if there is none of that name."""
         note(request, await facts(service, checked_id(changefeed_id), namespace), {})
@@ -189,7 +189,11 @@ def _add_life(router: APIRouter, service: ChangefeedService, guard: Guard) -> No
         return answer(b.Empty(), 202)
 
     @router.post(
-        "/changefeeds/{changefeed_id}/tables/move_table", status_code=202, dependencies=changing, responses=documented(b.Empty, 202)
+        "/changefeeds/{changefeed_id}/tables/move_table",
+        status_code=202,
+        dependencies=changing,
+        responses=documented(b.Empty, 202),
+        openapi_extra=takes(b.MoveTableReq),
     )
     async def move_table(request: Request, changefeed_id: IdPath, namespace: Namespace) -> Response:
         """Refused: tables are on no server."""

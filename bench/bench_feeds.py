@@ -34,14 +34,14 @@ from tests.support.changelog.logs import Change, batch_of, order, put, read_chan
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.runs import await_that
 from tests.support.server.servers import Server
-from tidemill.changefeed.runner_options import LOG_VARIABLE
 from tidemill.changelog.log_format import HEAD, folders
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
 from tidemill.demo.session import Upstream
-from tidemill.process.children import environment, python
+from tidemill.process.children import environment, program
+from tidemill.process.orders import begin
 from tidemill.server.feeds import FeedFiles
-from tidemill.server.host.messages import Figures, command, figures_in, parse
+from tidemill.server.host.messages import Figures, HostOrder, command, figures_in, parse
 from tidemill.server.settings import FeedSettings
 from tidemill.tso import compose, physical_ms
 
@@ -142,11 +142,12 @@ def measured(folder: Path, log: str, feeds: int, seconds: float, rules: Callable
     for number, name in enumerate(names):
         config = {"filter": {"rules": rules(number)}}
         files.create(FeedSettings(name, "blackhole://", reader.start_ts, time.time(), "bench", reader.identity.cluster_id, config=config))
-    argv = python("tidemill.server.host.process", "--data-dir", str(data), "--term", str(term), "--log-level", "error")
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment({LOG_VARIABLE: log})) as host:
+    argv = program("tidemill.server.host.process")
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as host:
         assert host.stdin is not None
         assert host.stdout is not None
         begun = 0
+        host.stdin.write(begin(HostOrder(log, data, term=term, log_level="error")))
         for name in names:
             host.stdin.write(command("start", feed=name, run=1, retries=False))
         host.stdin.flush()

@@ -37,6 +37,7 @@ def kind_of(process: psutil.Process) -> str:
         return "java"
     line = " ".join(process.cmdline())
     for kind, sign in (
+        ("capture", "tidemill.cli.changelog.capturing"),
         ("capture", "tidemill.cli.main capture"),
         ("driver", "changefeed.runner"),
         ("workers", "tidemill.spark.worker_daemon"),

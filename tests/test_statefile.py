@@ -153,7 +153,7 @@ def of_delivery(path: Path) -> None:
     progress.begin(FeedIdentity(**FEED), START, by_table=False, retries=False)
     path.write_bytes(before)
     keeper = RestartRule(folder, Patience(1800.0))
-    keeper.environment()
+    keeper.begins()
     keeper.ended(End(1, 3))
     path.write_bytes(before)
     watch = run_status.RunStatus(folder, [])

@@ -21,7 +21,7 @@ from tests.support.capture.progress import physical_ids
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tests.support.servers.s3 import filesystem, make_bucket, s3_server
 from tidemill.capture.capture import Capture
-from tidemill.capture.initial_load import Loading, MovedOn, ask, plan_at_the_head, requests
+from tidemill.capture.initial_load import Loading, LoadOrder, MovedOn, ask, plan_at_the_head, requests
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.model import Region
 from tidemill.changefeed.replay import replay
@@ -40,6 +40,8 @@ from tidemill.protocols.open import RowEvent, RowKind, decode
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
+
+NOTHING = LoadOrder((), "", Path())
 
 __all__ = ["s3_server"]
 
@@ -229,7 +231,7 @@ def test_a_look_costs_one_listing_and_what_is_complete_none(tmp_path: Path) -> N
         asked.append((what, name))
         threads.add(threading.current_thread() is threading.main_thread())
 
-    loading = Loading(MemoryStorage(bucket, gate), [], {})
+    loading = Loading(MemoryStorage(bucket, gate), NOTHING)
     plan = many_tables(bucket, 598)
     folder = initial_load.folder_of(77)
     asyncio.run(loading.look())
@@ -242,7 +244,7 @@ def test_a_look_costs_one_listing_and_what_is_complete_none(tmp_path: Path) -> N
     asyncio.run(loading.look())
     assert asked == [("list", "snapshot")], "what is complete stays so"
     asked.clear()
-    asyncio.run(Loading(MemoryStorage(bucket, gate), [], {}).look())
+    asyncio.run(Loading(MemoryStorage(bucket, gate), NOTHING).look())
     assert asked == [("list", "snapshot"), ("get", f"{folder}/complete.json")], "and the next capture knows it"
     assert initial_load.unfinished(MemoryStorage(bucket)) == []
     assert threads == {False}, "the event loop waits for no storage"
@@ -256,7 +258,7 @@ def test_a_part_that_is_gone_from_complete_tables_is_told(tmp_path: Path) -> Non
     initial_load.write_plan(storage, plan)
     for part in plan.parts():
         initial_load.write_part(storage, part, [])
-    asyncio.run(Loading(storage, [], {}).look())
+    asyncio.run(Loading(storage, NOTHING).look())
     assert verify(str(tmp_path)).is_whole
     storage.delete(f"{plan.parts()[0].folder}/{plan.parts()[0].name}")
     [problem] = verify(str(tmp_path)).problems
@@ -278,7 +280,7 @@ def test_all_files_below_a_folder(tmp_path: Path, seed: int, s3_server: str) -> 
 
 
 def test_tables_that_are_about_to_be_planned_hold_garbage_collection(tmp_path: Path) -> None:
-    loading = Loading(open_storage(tmp_path), [], {})
+    loading = Loading(open_storage(tmp_path), NOTHING)
     initial_load.write_plan(loading.storage, initial_load.Plan(77, (initial_load.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
 
     async def work() -> None:
@@ -311,7 +313,7 @@ def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path, monk
         async def asked() -> None:
             rounds.put_nowait(None)
 
-        loading = Loading(storage, endless, {})
+        loading = Loading(storage, NOTHING, endless)
         life = asyncio.create_task(loading.run(asked))
         async with asyncio.timeout(600):
             for _ in range(2):  # plans are looked for behind the first

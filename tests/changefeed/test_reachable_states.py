@@ -27,7 +27,6 @@ from tidemill.config.file import parse_config
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.work_item import TaskStats
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY, LogRefused, LogUnavailable, MessageTooLarge, SinkUnavailable
-from tidemill.process.lifeline import RETRIES
 from tidemill.process.supervisor import End, Then
 
 OF_RUNS = (State.NORMAL, State.WARNING, State.FAILED, State.FINISHED)
@@ -60,8 +59,8 @@ class World:
     def supervised(self) -> None:
         """The changefeed's process, as long as the supervisor starts it."""
         for _ in range(6):
-            environment = self.keeper.environment()
-            feed = changefeed_in(self.folder, supervised=True, retries=RETRIES in environment)
+            self.keeper.begins()
+            feed = changefeed_in(self.folder, supervised=True, retries=self.keeper.retries)
             self.pid = self.random.choice((self.pid, self.pid + 1))
             feed.progress.status.pid = self.pid
             status, error = self.random.choice(ENDS)

@@ -13,11 +13,12 @@ from tests.support.changelog.logs import START
 from tests.support.delivery.feeds import World
 from tidemill.changefeed.changefeed import Changefeed
 from tidemill.changefeed.runner import changefeed_of
-from tidemill.changefeed.runner_options import options_of, parse_arguments
+from tidemill.changefeed.runner_options import Options
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
+from tidemill.config.file import parse_config
 from tidemill.errors import StartTsOutOfLog
 from tidemill.server.changefeeds import log_claims
 from tidemill.views import view
@@ -47,8 +48,7 @@ def passed_after(log: str, check: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_the_driver_of_a_changefeed(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Changefeed, "_check_start", passed_after(log, Changefeed._check_start))
-    given = ["--changefeed-id", "new", "--log", log, "--data-dir", str(tmp_path / "data")]
-    options = options_of(parse_arguments([*given, "--sink-uri", f"messages://{tmp_path}/out?protocol=open-protocol"], None))
+    options = Options("new", log, tmp_path / "data", f"messages://{tmp_path}/out?protocol=open-protocol", parse_config(""))
     with pytest.raises(StartTsOutOfLog, match="changefeed new needs changes from"):
         changefeed_of(options, threading.Event()).run()
     assert LogReader(log).feeds() == {}

@@ -23,7 +23,6 @@ from tidemill.changefeed.run_status import RunStatus
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage import durable
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY, DiskLow, Fenced, LogUnavailable
-from tidemill.process.lifeline import RETRIES
 from tidemill.process.supervisor import Answer, ChildFailed, ChildProcess, End, Supervisor, Then
 
 AWAY = ("TM:ErrSinkUnavailable", "Kafka b:1: away")
@@ -41,7 +40,7 @@ class World:
 
     def process(self, pid: int, *, begun: bool = True, **said: Any) -> None:
         """A process has started and said this last."""
-        self.keeper.environment()
+        self.keeper.begins()
         self.folder.save_status(Status("f", pid=pid, begun=begun, **said))
 
     def ends(self, pid: int, status: int = EXIT_RETRY, error: tuple[str, str] | None = AWAY) -> Answer:
@@ -62,7 +61,8 @@ def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, c
     assert world.written["error"] == {"code": AWAY[0], "message": AWAY[1]}
     assert (world.written["running"], world.written["checkpoint_ts"]) == (False, 7)
     world.now = 1010
-    assert world.keeper.environment() == {RETRIES: "1"}
+    world.keeper.begins()
+    assert world.keeper.retries
     world.now = 1060
     with caplog.at_level(logging.ERROR):
         assert world.ends(2) == Answer(Then.REST)
@@ -73,7 +73,8 @@ def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, c
     child = ChildProcess("changefeed", [], rule=world.keeper)
     assert (RunStatus(world.folder, [child]).snapshot()["state"], RunStatus(world.folder, [child]).snapshot()["error"]) == ("normal", None)
     assert world.written["error"]["code"] == AWAY[0], "the process looks at what it was"
-    assert world.keeper.environment() == {}
+    world.keeper.begins()
+    assert not world.keeper.retries
     world.now = 2000
     assert world.ends(3) == Answer(Then.AGAIN, 10)
 
@@ -157,7 +158,7 @@ def test_what_an_earlier_run_reached_is_not_what_this_process_did(tmp_path: Path
         folder.mkdir()
         world = World(folder)
         world.folder.save_status(Status("f", pid=1, state=State.FINISHED, running=False))
-        world.keeper.environment()
+        world.keeper.begins()
         assert world.ends(pid, EXIT_FATAL, ("TM:ErrConfig", "no such option")) == Answer(Then.REST)
         assert world.written["state"] == "failed"
 
@@ -165,7 +166,7 @@ def test_what_an_earlier_run_reached_is_not_what_this_process_did(tmp_path: Path
 def test_a_failure_of_an_earlier_run_is_not_this_process_s(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.folder.save_status(Status("f", pid=7, state=State.FAILED, running=False))
-    world.keeper.environment()
+    world.keeper.begins()
     assert world.ends(7, -9, None) == Answer(Then.AGAIN, 1)
     assert world.written["state"] == "warning"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.support.changelog.logs import golden_log
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.drivers import first_deliveries
 from tests.support.delivery.feeds import Delivered
-from tests.support.delivery.runner_process import await_checkpoint, command, run, state
+from tests.support.delivery.runner_process import await_checkpoint, options, output_of, run, started, state
 from tests.support.servers.registries import Front, MemoryRegistry, Reply
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
@@ -38,28 +38,28 @@ def test_the_life_of_a_changefeed(tmp_path: Path) -> None:
     reader = LogReader(log)
     history = load_history(reader)
     stops = history.barriers(history.start_ts, history.resolved_ts)
-    with subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+    with started(options(tmp_path)) as first:
         await_checkpoint(tmp_path, stops[5], first)
         first.send_signal(signal.SIGKILL)
     at_death = state(tmp_path, "checkpoint.json")["checkpoint_ts"]
     assert reader.feeds()["f"] <= at_death
-    with subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as second:
+    with started(options(tmp_path)) as second:
         await_checkpoint(tmp_path, stops[11], second)
         second.send_signal(signal.SIGTERM)
-        output, _ = second.communicate(timeout=600)
+        output = output_of(second)
     assert second.returncode == 0, output
     assert output == ""  # Spark's noise goes to a file
     assert state(tmp_path, "delivery.json")["running"] is False
     target = next(ts for ts in stops[11:] if ts > state(tmp_path, "checkpoint.json")["checkpoint_ts"] + 5)
-    code, output = run(command(tmp_path, "--start-ts", str(history.start_ts + 1)))
+    code, output = run(options(tmp_path, start_ts=history.start_ts + 1))
     assert (code, "Error TM:ErrFeedMismatch" in output, "--start-ts" in output) == (1, True, True), output
-    code, output = run(command(tmp_path, sink=f"messages://{tmp_path}/elsewhere?protocol=open-protocol"))
+    code, output = run(options(tmp_path, sink=f"messages://{tmp_path}/elsewhere?protocol=open-protocol"))
     assert (code, "--sink-uri" in output) == (1, True), output
-    code, output = run(command(tmp_path, "--target-ts", str(target)))
+    code, output = run(options(tmp_path, target_ts=target))
     assert (code, output) == (0, "")
     status = state(tmp_path, "delivery.json")
     assert (status["state"], status["checkpoint_ts"], status["error"]) == ("finished", target, None)
-    code, output = run(command(tmp_path, "--target-ts", str(target)))
+    code, output = run(options(tmp_path, target_ts=target))
     assert (code, output) == (0, "")
 
     config = parse_config("")
@@ -109,28 +109,26 @@ def test_a_registry_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     registry = Weak()
     with Front(registry) as front:
         sink = with_registry(f"messages://{tmp_path}/out?protocol=avro", front.url)
-        options = ("--config", str(tmp_path / "feed.toml"), "--target-ts", str(end))
+        config = load_config(tmp_path / "feed.toml")
+        given = partial(options, tmp_path, config=config, target_ts=end)
         seen: set[tuple[str, str]] = set()
-        with subprocess.Popen(
-            command(tmp_path, *options, "--retry-s", "3", sink=sink), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as first:
+        with started(given(retry_s=3, sink=sink)) as first:
             while first.poll() is None:
                 status = state(tmp_path, "delivery.json")
                 seen.add((status.get("state", ""), (status.get("error") or {}).get("code", "")))
                 time.sleep(0.02)
-            output, _ = first.communicate()
+            output = output_of(first)
         assert (first.returncode, "Error TM:ErrSchemaRegistryUnavailable: " in output, front.url in output) == (1, True, True), output
         assert ("warning", "TM:ErrSchemaRegistryUnavailable") in seen
         status = state(tmp_path, "delivery.json")
         assert (status["state"], status["error"]["code"]) == ("failed", "TM:ErrSchemaRegistryUnavailable")
         assert before <= state(tmp_path, "checkpoint.json")["checkpoint_ts"] < end
-        code, output = run(command(tmp_path, *options, "--retry-s", "1", sink=sink))  # it is still away
+        code, output = run(given(retry_s=1, sink=sink))  # it is still away
         assert (code, "TM:ErrSchemaRegistryUnavailable" in output) == (1, True), output
         registry.stands = True
-        code, output = run(command(tmp_path, *options, sink=sink))
+        code, output = run(given(sink=sink))
         assert (code, output) == (0, "")
         assert (state(tmp_path, "delivery.json")["state"], state(tmp_path, "delivery.json")["error"]) == ("finished", None)
-        config = load_config(tmp_path / "feed.toml")
         again = config.sink_uri(with_registry(f"messages://{tmp_path}/want?protocol=avro", front.url))
         replay(str(tmp_path / "log"), Settings("r", again, config, UTC))
     got, want = (first_of_each_topic(tmp_path / name) for name in ("out", "want"))
@@ -140,18 +138,16 @@ def test_a_registry_that_goes_away_and_comes_back(tmp_path: Path) -> None:
 
 def test_errors_end_it_with_their_code(tmp_path: Path) -> None:
     golden_log(tmp_path / "log")
-    code, output = run(command(tmp_path, "--tz", "Nowhere/Land"))
+    code, output = run(options(tmp_path, tz="Nowhere/Land"))
     assert (code, output.startswith("Error TM:ErrConfig: time zone")) == (1, True), output
-    code, output = run(command(tmp_path, "--start-ts", str(1 << 50)))
+    code, output = run(options(tmp_path, start_ts=1 << 50))
     assert (code, output.startswith("Error TM:ErrStartTsOutOfLog")) == (1, True), output
 
 
 def test_it_waits_for_the_log_and_can_be_stopped_meanwhile(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        command(tmp_path, "--log-level", "info"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
-    ) as process:
+    with started(options(tmp_path, log_level="info")) as process:
         assert process.stdout is not None
         assert "waiting for the log" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=600)
+        output_of(process)
     assert process.returncode == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 from collections import Counter
 from datetime import UTC
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.changelog.logs import golden_log
-from tests.support.delivery.runner_process import await_checkpoint, command, run, state
+from tests.support.delivery.runner_process import await_checkpoint, options, run, started, state
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
@@ -48,10 +47,10 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     stops = history.barriers(history.start_ts, history.resolved_ts)
     sink = f"file://{tmp_path}/out?{PARAMETERS}"
     target = stops[12]
-    with subprocess.Popen(command(tmp_path, sink=sink), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+    with started(options(tmp_path, sink=sink)) as first:
         await_checkpoint(tmp_path, stops[4], first)
         first.send_signal(signal.SIGKILL)
-    code, said = run(command(tmp_path, "--target-ts", str(target), sink=sink))
+    code, said = run(options(tmp_path, target_ts=target, sink=sink))
     assert code == 0, said
     assert state(tmp_path, "checkpoint.json")["checkpoint_ts"] == target
     config = parse_config("")

@@ -48,7 +48,7 @@ WHO: dict[str, Callable[[str, str, str], bool]] = {  # by name, command line, an
     "worker": lambda name, line, parents: name != "java" and "tidemill.spark.worker_daemon" in line and LOADING in parents,
     "Java": lambda name, line, parents: name == "java" and LOADING in parents,
     "reader": lambda name, line, parents: name != "java" and LOADING in line,
-    "capture": lambda name, line, parents: "tidemill.cli.main capture" in line,
+    "capture": lambda name, line, parents: "tidemill.cli.changelog.capturing" in line,
 }
 
 

@@ -74,7 +74,7 @@ def server_of(run: Delivery) -> psutil.Process:
     """The process that serves clients."""
     assert run.process is not None
     children = psutil.Process(run.process.pid).children(recursive=True)
-    (found,) = (one for one in children if {"canal", "--listen"} <= set(command_line(one)))
+    (found,) = (one for one in children if "tidemill.cli.canal.serving" in command_line(one))
     return found
 
 

@@ -17,6 +17,7 @@ from tidemill.errors import SinkUnavailable
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.changefeeds import hosting, operations
+from tidemill.server.host.messages import HostOrder
 from tidemill.server.host.process import Host
 from tidemill.server.settings import FeedSettings
 from tidemill.tso import compose
@@ -198,7 +199,7 @@ def test_rows_are_left_out_from_the_next_run_on(tmp_path: Path) -> None:
             await resume("f", skip_rows=[one, two])
             settings = FeedSettings.load(tmp_path / "data/changefeeds/f")
             assert settings.skip_rows == (one, two)
-            host = Host(str(tmp_path / "log"), tmp_path / "data", None, trigger_ms=1000, retry_s=1.0, term=1)  # type: ignore[arg-type]
+            host = Host(HostOrder(str(tmp_path / "log"), tmp_path / "data"), None)  # type: ignore[arg-type]
             assert [str(row) for row in host._options(settings, retries=False).skip_rows] == [one, two]
 
     run(work())

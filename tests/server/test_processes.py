@@ -4,15 +4,18 @@ Crashes are told from errors."""
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import EXIT_RETRY
+from tidemill.process import orders
 from tidemill.process.lifeline import take_level
 from tidemill.process.supervisor import End
+from tidemill.server.host.messages import HostOrder
 from tidemill.server.standing_by import Lasting, LastingProcess
 
 
@@ -26,62 +29,57 @@ class FakeChild:
         return True
 
 
-BEGIN = b'{"do":"begin","arguments":["--term","1"]}\n'
+WAITING, WORKING = HostOrder("log", Path()), HostOrder("log", Path(), term=3)
+WARM, BEGIN = orders.warm(WAITING), orders.begin(WORKING)
 DEBUG = b'{"do":"log","level":"debug"}\n'
 NEVER = Lasting("capture", lambda: 0, lambda why, crashed: None)
 
 
-def made() -> LastingProcess:
-    return LastingProcess("capture", [], {}, heard=False)
+def made(monkeypatch: pytest.MonkeyPatch) -> LastingProcess:
+    """One whose supervisor starts nothing."""
+    monkeypatch.setattr(LastingProcess, "start", lambda self: None)
+    return LastingProcess("capture", "module", WAITING, heard=False)
 
 
 def starts(process: LastingProcess, pid: int) -> FakeChild:
-    """A process is there, as the supervisor tells it."""
-    child: Any = FakeChild(pid)
+    """A process is there, as the supervisor starts it."""
+    found = FakeChild(pid)
+    child: Any = found
     process.child.process = child
-    process._supervisor.on_change()
-    process._supervisor.on_change()
-    found: FakeChild = child
+    child.tell(process.child.order())
     return found
 
 
-def test_a_process_that_works_is_told_so_whenever_it_is_started() -> None:
-    process = made()
-    process.begin(("--term", "1"), NEVER, lambda line: None)
+def test_a_process_that_works_is_told_so_whenever_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = made(monkeypatch)
+    process.begin(WORKING, NEVER, lambda line: None)
     assert starts(process, 1).told == [BEGIN]
     assert starts(process, 2).told == [BEGIN]
 
 
-def test_a_process_that_stands_by_loads_and_then_begins() -> None:
-    process = made()
-    process.warm()
-    first = starts(process, 1)
-    assert first.told == [b'{"do":"warm"}\n']
+def test_a_process_that_stands_by_loads_and_then_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = made(monkeypatch)
+    assert starts(process, 1).told == [WARM]
     second = starts(process, 2)
-    process.begin(("--term", "1"), NEVER, lambda line: None)
-    assert second.told == [b'{"do":"warm"}\n', BEGIN]
+    process.begin(WORKING, NEVER, lambda line: None)
+    assert second.told == [WARM, BEGIN]
     assert process.child.rule is NEVER
 
 
-def test_one_that_could_not_be_loaded_begins_at_once() -> None:
-    process = made()
-    process.warm()
-    process.begin(("--term", "1"), NEVER, lambda line: None)
+def test_one_that_could_not_be_loaded_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = made(monkeypatch)
+    process.begin(WORKING, NEVER, lambda line: None)
     assert process.child.wake.is_set()
     assert starts(process, 1).told == [BEGIN]
 
 
-def test_a_level_is_told_to_a_process_that_works_and_to_those_after_it() -> None:
-    process = made()
-    process.set_level("debug")
+def test_a_level_is_told_to_a_process_that_works_and_to_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = made(monkeypatch)
     first = starts(process, 1)
-    assert first.told == []
-    process.begin(("--term", "1"), NEVER, lambda line: None)
-    with_level = b'{"do":"begin","arguments":["--term","1","--log-level","debug"]}\n'
-    assert first.told == [with_level]
+    process.begin(WORKING, NEVER, lambda line: None)
     process.set_level("debug")
-    assert first.told == [with_level, DEBUG]
-    assert starts(process, 2).told == [with_level]
+    assert first.told == [WARM, BEGIN, DEBUG]
+    assert starts(process, 2).told == [orders.begin(replace(WORKING, log_level="debug"))]
 
 
 def test_a_supervised_process_takes_the_level(caplog: pytest.LogCaptureFixture) -> None:

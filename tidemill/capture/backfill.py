@@ -123,7 +123,7 @@ class Backfills:
         finally:
             late.close()
         await self._insert(LogReader(storage), from_ts, to_ts)
-        await in_thread(self.writer.change_identity, lambda current: current.with_rules(replace(newest, from_ts=from_ts)))
+        await in_thread(self.writer.change_identity, lambda current: current.with_earlier_rules(newest, from_ts))
         _log.info("from %s on the log has what the capture rules %s select", tso.describe(from_ts), ", ".join(newest.rules))
 
     async def _pull(self, pulling: Pulling, life: Lifecycle, to_ts: int) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # kernels and gRPC take a second, and a supervisor that only 
     from tidemill.capture.tikv.receive.ingest import Options
     from tidemill.capture.tikv.watchdog.detect import StuckThresholds
 
+CAPTURE = "tidemill.cli.changelog.capturing"
+"""The module that is a capture's process. Its order is a `CaptureConfig`."""
 DEFAULT_PARTITIONS = 4
 LEAST_QUOTA = 64 << 20
 DEFAULT_QUOTA, DEFAULT_STUCK = "1GiB", "60s"  # of --memory-quota and --region-stuck-after
@@ -65,8 +67,8 @@ _OF_GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class CaptureConfig:
-    """Settings of `tidemill capture`. `log`: a path or a URL. `data_dir`: for status.json and scratch files; by default beside a local
-    log."""
+    """Settings of a capture, which are its process's order. `log`: a path or a URL. `data_dir`: for status.json and scratch files; by
+    default beside a local log."""
 
     pd: tuple[str, ...]
     log: str
@@ -99,6 +101,9 @@ class CaptureConfig:
     tikv_scans: int = DEFAULT_SCANS  # scans at the same time: of each store's regions, and parts of tables read at once
     filter_loop: bool = False  # without the rows that another change data capture wrote
     term: int = 0  # of the server that leads and started this capture; 0: no server did
+    source: str = ""  # empty: TiKV's change feed; binlog; or one of another package
+    drainer_addr: str = ""  # of binlog: HOST:PORT and the name in the registry
+    drainer_id: str = ""
 
     def __post_init__(self) -> None:
         if not any(a.strip() for a in self.pd):

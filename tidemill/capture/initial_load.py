@@ -9,14 +9,15 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tidemill import statefile
-from tidemill.capture.config import CaptureConfig
+from tidemill.capture.config import DEFAULT_SCANS, CaptureConfig
 from tidemill.capture.lifecycle import tick
 from tidemill.capture.tikv.client.channels import Backoff
 from tidemill.capture.tikv.client.pd import PdClient
@@ -28,7 +29,7 @@ from tidemill.changelog.reader import read_head
 from tidemill.changelog.storage.open import Storage
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.errors import EXIT_FATAL, DiskLow, LogCorrupt, LogError, LogUnavailable, UpstreamUnavailable, redact
-from tidemill.process import children
+from tidemill.process import children, orders
 from tidemill.process.lifeline import SUPERVISED
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
@@ -40,13 +41,34 @@ STOP_S = 20.0
 _log = logging.getLogger(__name__)
 
 
+READER = children.program("tidemill.capture.spark.snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOrder:
+    """What is read into which log: the order of `capture.spark.snapshot`. `log` may hold a password."""
+
+    pd: tuple[str, ...]
+    log: str = field(repr=False)
+    scratch: Path
+    ts: int = 0
+    master: str | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    compression: str = "none"
+    scans: int = DEFAULT_SCANS
+    log_level: str = "info"
+    log_file: Path | None = None
+
+
 @dataclass(slots=True)
 class Loading:
     """The initial loads of one log, and the process that reads their tables."""
 
     storage: Storage
-    command: list[str]  # without --ts
-    environment: dict[str, str] = field(repr=False)  # the log's address may hold a password
+    order: LoadOrder  # without its ts
+    command: Sequence[str] = field(default_factory=lambda: READER)
     waiting: list[Plan] = field(default_factory=list)  # not complete yet, oldest first
     parts_missing: int = 0
     begin: asyncio.Event = field(default_factory=asyncio.Event)
@@ -134,8 +156,8 @@ class Loading:
             await asyncio.sleep(pause)
 
     async def _process(self, ts: int) -> int:
-        variables = children.environment(self.environment, {SUPERVISED: "1"})
-        process = await children.start([*self.command, "--ts", str(ts)], variables)  # its stdin is held open: it ends when the capture does
+        process = await children.start(self.command, children.environment({SUPERVISED: "1"}))
+        process.tell(orders.begin(replace(self.order, ts=ts)))  # its stdin is held open: it ends when the capture does
         try:
             return await process.wait()
         finally:
@@ -146,18 +168,20 @@ class Loading:
 
 def loading_of(storage: Storage, config: CaptureConfig, retry: StorageRetry | None = None) -> Loading:
     """Return the initial loads of a capture's log."""
-    command = children.program("tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder))
-    command += ["--log-compression", config.compression, "--log-level", config.log_level]
-    command += ["--tikv-scans", str(config.tikv_scans)]
-    for flag, value in (
-        ("--log-file", config.log_file),
-        ("--master", config.master),
-        ("--ca", config.ca),
-        ("--cert", config.cert),
-        ("--key", config.key),
-    ):
-        command += [flag, str(value)] if value is not None else []
-    return Loading(storage, command, {"TIDEMILL_LOG": config.log}, retry=retry or StorageRetry())
+    order = LoadOrder(
+        pd=config.pd,
+        log=config.log,
+        scratch=config.folder,
+        master=config.master,
+        ca=config.ca,
+        cert=config.cert,
+        key=config.key,
+        compression=config.compression,
+        scans=config.tikv_scans,
+        log_level=config.log_level,
+        log_file=config.log_file,
+    )
+    return Loading(storage, order, retry=retry or StorageRetry())
 
 
 async def plan_beginning(storage: Storage, pd: PdClient, tables: SchemaSnapshot, ts: int, wants: Callable[[TableVersion], bool]) -> None:

@@ -150,7 +150,7 @@ class Changefeed:
         return Clock(
             *(reader, history, begin),
             target_ts=self._options.target_ts,
-            trigger_s=max(self._options.trigger_ms, settings.sink.spec.flush_ms(settings.sink)) / 1000,
+            trigger_s=max(self._options.trigger, settings.sink.spec.flush_ms(settings.sink)) / 1000,
             first_end=under_way(begin, fence.planned, fence.planned_ranges),  # the batch that was under way ends where it was to end
             by_table=self._options.config.by_table,
             sync_point_every_ms=settings.sink.spec.ends_every_ms(settings.sink),

@@ -18,7 +18,6 @@ from tidemill.changefeed.feed_status import Status
 from tidemill.changefeed.restart_backoff import AWAY, How, Patience, how_ended
 from tidemill.changefeed.states import Event, State, after
 from tidemill.errors import Fenced, TidemillError, redact
-from tidemill.process.lifeline import RETRIES
 from tidemill.process.supervisor import Answer, End, Then
 
 log = logging.getLogger(__name__)
@@ -49,11 +48,15 @@ class RestartRule:
         self._may_give_up, self._runs = new, False
         self._written_before: object = None  # when delivery.json was written that was there before the process that runs
 
-    def environment(self) -> Mapping[str, str]:
-        """Environment variables for the process that is about to start."""
+    def begins(self) -> None:
+        """A process is about to start."""
         self.retry_at, self._runs = None, True
         self._written_before = (self._folder.status() or {}).get("updated_at")
-        return {RETRIES: "1"} if self.state is State.WARNING else {}
+
+    @property
+    def retries(self) -> bool:
+        """Whether the process is started again after an error that may pass."""
+        return self.state is State.WARNING
 
     def resumed(self) -> bool:
         """A person resumes the changefeed; the time for errors begins again. Returns whether there was anything to resume.

@@ -1,4 +1,4 @@
-"""A changefeed in a process of its own: `python -m tidemill.changefeed.runner …`. `tidemill run` starts and supervises it.
+"""A changefeed in a process of its own: `python -m tidemill.changefeed.runner`, with `Options`. `tidemill run` starts and supervises it.
 
 Spark starts beside the first batches. The process ends with 0 after SIGTERM or SIGINT (at the end of the batch) and when the target ts is
 reached. After an error it prints `Error CODE: …` and ends with 1.
@@ -7,12 +7,10 @@ reached. After an error it prints `Error CODE: …` and ends with 1.
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from tidemill import logs
 from tidemill.changefeed.changefeed import Changefeed, folder_of
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.feed_status import described
-from tidemill.changefeed.runner_options import Options, options_of, parse_arguments
+from tidemill.changefeed.runner_options import Options
 from tidemill.changefeed.runtime import Runtime
 from tidemill.changefeed.states import State
 from tidemill.changelog.reader import LogReader
@@ -32,9 +30,8 @@ from tidemill.delivery.inputs.log_heads import heads_of
 from tidemill.delivery.loop import Heads
 from tidemill.delivery.machine.actions import Report
 from tidemill.errors import LogUnavailable, TidemillError
-from tidemill.process import lifeline
+from tidemill.process import lifeline, orders
 from tidemill.process.ending import fail, fail_of_system
-from tidemill.process.lifeline import SUPERVISED
 from tidemill.process.places import is_in_process
 from tidemill.spark.background import BackgroundSpark
 from tidemill.spark.local import EarlyRunner
@@ -136,18 +133,17 @@ def changefeed_of(options: Options, stop: threading.Event) -> Changefeed:
     return Changefeed(options, folder, runtime, stop)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Entry point."""
-    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments, __doc__)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    if SUPERVISED in os.environ:
-        lifeline.hold()
     try:
-        logs.setup(parsed.log_level, parsed.log_file, part="changefeed")
+        options = orders.take(Options)
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        lifeline.hold()
+        logs.setup(options.log_level, options.log_file, part="changefeed")
         traces.begin("changefeed")
-        changefeed_of(options_of(parsed), stop).run()
+        changefeed_of(options, stop).run()
     except TidemillError as error:
         fail(error)
     except OSError as error:

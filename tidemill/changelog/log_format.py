@@ -242,6 +242,12 @@ class LogIdentity:
         """Return the identity with other capture rules from `entry.from_ts` on."""
         return replace(self, capture_rules=(*(e for e in self.capture_rules if e.from_ts < entry.from_ts), entry))
 
+    def with_earlier_rules(self, entry: CaptureRules, from_ts: int) -> LogIdentity:
+        """Return the identity with an entry that holds from an earlier ts on. What holds after it stays."""
+        before = (e for e in self.capture_rules if e.from_ts < from_ts)
+        after = (e for e in self.capture_rules if e.from_ts > entry.from_ts)
+        return replace(self, capture_rules=(*before, replace(entry, from_ts=from_ts), *after))
+
     def rules_above(self, from_ts: int) -> list[CaptureRules | None]:
         """Return the capture rules that apply to rows above `from_ts`, in order; None: all tables."""
         entries = sorted(self.capture_rules, key=lambda entry: entry.from_ts)

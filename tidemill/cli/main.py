@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,11 +15,12 @@ import typer
 from tidemill import plugins
 from tidemill.cli.shared import completion
 from tidemill.cli.shared.help import Group, dress
-from tidemill.errors import ConfigError, TidemillError
-from tidemill.process import lifeline, standby
+from tidemill.errors import TidemillError
+from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import SUPERVISED
 from tidemill.process.loading import loading
+from tidemill.process.program import quiet, set_umask
 
 VERBS = {
     "doctor": "Check machine, cluster, log and sink, with a remedy for what is wrong.",
@@ -56,13 +56,6 @@ VERBS = {
     "version": "Print the version.",
 }
 """Every verb and what it does. A verb is a module with `command` (one command) or `app` (a group)."""
-
-QUIET = {"GRPC_VERBOSITY": "NONE", "OPENBLAS_NUM_THREADS": "1"}
-"""For the environment of this process and of those that it starts. What gRPC has to say comes as errors of ours. OpenBLAS, which comes with
-NumPy and is not used here, would start a thread a CPU: each takes 0.1 CPU s before it sleeps."""
-
-UMASK = "TIDEMILL_UMASK"
-"""Environment variable with the umask, where others than the user are to read what is written: 022, 027."""
 
 _ROOMS = {
     "changefeeds": "run server changefeed cli status top config replay redo",
@@ -155,11 +148,6 @@ def module_of(verb: str) -> str:
     return f"tidemill.cli.{_ROOM_OF[verb]}.{verb}"
 
 
-def _import(verb: str) -> None:
-    with loading():
-        importlib.import_module(module_of(verb))
-
-
 def _load(app: typer.Typer, verb: str, text: str) -> None:
     module = importlib.import_module(module_of(verb))
     group: typer.Typer | None = getattr(module, "app", None)
@@ -171,27 +159,15 @@ def _load(app: typer.Typer, verb: str, text: str) -> None:
     app.command(verb, help=command.__doc__ or text, context_settings=getattr(module, "CONTEXT", None))(command)
 
 
-def _umask() -> int:
-    """Return which rights new files do not have: logs hold rows, states hold sink URIs. Raises ConfigError."""
-    text = os.environ.get(UMASK, "077")
-    if not re.fullmatch(r"0?[0-7]{3}", text):
-        raise ConfigError(f"{UMASK} = {text}: expected a umask such as 027")
-    return int(text, 8)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. A TidemillError ends with 1 and `Error CODE: message`, wrong usage with 2."""
     is_library = arguments is not None
     arguments = sys.argv[1:] if arguments is None else arguments
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
+    quiet()
     try:
         if not is_library:
-            os.umask(_umask())
+            set_umask()
         if SUPERVISED in os.environ:
-            verb = _asked_for(arguments)
-            more = standby.arguments(lambda: _import(verb) if verb in _ROOM_OF else None)
-            arguments = [*arguments, *more]
             lifeline.hold(heard=lifeline.take_level)
         with nullcontext() if is_library else loading():
             app = build(completion.words() or arguments)

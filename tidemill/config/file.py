@@ -54,6 +54,7 @@ class ChangefeedConfig(ConfigSection):
     """A checked file. `warnings` are about keys without meaning here."""
 
     _warnings: tuple[str, ...] = PrivateAttr(())
+    _source: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -62,6 +63,15 @@ class ChangefeedConfig(ConfigSection):
     def given(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults and affect delivery, no secrets. So keys of later versions do not appear."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_MAY_CHANGE)
+
+    def to_plain(self) -> Mapping[str, Any]:
+        """Return the settings as they were given, with secrets: for the order of a process."""
+        return self._source
+
+    @classmethod
+    def from_plain(cls, found: Mapping[str, Any]) -> ChangefeedConfig:
+        """Return the settings of `to_plain`. Raises ConfigError."""
+        return check_config(found)
 
     @property
     def stuck_s(self) -> float:
@@ -224,6 +234,7 @@ def check_config(data: Mapping[str, Any], name: str = "configuration") -> Change
     known = judge.known(data, ChangefeedConfig, "")
     try:
         config = ChangefeedConfig.model_validate(known)
+        config._source = known
     except ValidationError as error:
         for one in error.errors(include_url=False):
             faults.add(ConfigError(f"{name}: {complaint(one)}"))

@@ -20,6 +20,8 @@ from tidemill.process import threads
 
 LONGEST_LINE = 1 << 24
 """Bytes of a line that a child writes to its stdout for this process."""
+MOST_WAITING = 1 << 20
+"""Bytes that may wait for a child to read its stdin, before more is refused."""
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """For the environment of a Python: it, and every Python that it starts, takes no module from its working directory. A file `http.py` or
@@ -38,10 +40,10 @@ _OF_WORKERS = frozenset(
 SECRETS = frozenset(
     {
         *("TIDEMILL_SINK_URI", "TIDEMILL_LOG", "TIDEMILL_CANAL_STORE", "TIDEMILL_SCHEMA_REGISTRY"),
-        *("TIDEMILL_GROUP_TICKET", "TIDEMILL_TOKEN"),
+        "TIDEMILL_TOKEN",
     }
 )
-"""Variables that may hold secrets, each for the process that it was set for. A child has those that it is given."""
+"""Variables that may hold secrets, each for the process that it was set for. A child is told what it needs: see `orders`."""
 SECRET_PREFIX = "TIDEMILL_SECRET_"
 """How variables begin that sink URIs name: for processes that write to sinks."""
 _OF_FACTORY = "PYTHON_WORKER_FACTORY_"
@@ -134,6 +136,8 @@ class Child:
         self.dead = threading.Event()
         """The process has ended, and the loop's thread knows."""
         self._pipes: list[asyncio.BaseTransport] = []
+        self._waiting = b""
+        """What its stdin has not taken yet."""
         self.begun: asyncio.Future[None] = loop.create_future()
         self.stderr = asyncio.StreamReader()
         self.stdout = asyncio.StreamReader(limit=LONGEST_LINE)
@@ -166,21 +170,39 @@ class Child:
         self.send_signal(signal.SIGKILL)
 
     def tell(self, line: bytes) -> bool:
-        """Write a short line to its stdin. False if it does not read it: it has ended, or its pipe is full."""
-        stdin = self._running.stdin
-        assert stdin is not None
-        try:
-            return stdin.write(line) == len(line)
-        except (OSError, ValueError):
+        """Write a line to its stdin; what its pipe does not take yet is written as it reads. False: it has ended, or does not read."""
+        if self._stdin.closed or len(self._waiting) > MOST_WAITING:
             return False
+        if not self._waiting:
+            try:
+                line = line[self._stdin.write(line) or 0 :]
+            except OSError:
+                return False
+            if line:
+                self._loop.add_writer(self._stdin.fileno(), self._write_on)
+        self._waiting += line
+        return True
+
+    def _write_on(self) -> None:
+        try:
+            self._waiting = self._waiting[self._stdin.write(self._waiting) or 0 :]
+        except OSError:  # it reads no more
+            self._waiting = b""
+        if not self._waiting:
+            self._loop.remove_writer(self._stdin.fileno())
 
     def close(self) -> None:
         """Close what is left of its pipes."""
         while self._pipes:
             self._pipes.pop().close()
-        if self._running.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._running.stdin.close()
+        self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        if self._waiting:
+            self._waiting = b""
+            self._loop.remove_writer(self._stdin.fileno())
+        with contextlib.suppress(OSError):
+            self._stdin.close()
 
     # ---- for `start`
 
@@ -188,6 +210,12 @@ class Child:
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
         return self._process
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        stdin = self._running.stdin
+        assert stdin is not None
+        return stdin
 
     def call(self, what: Callable[..., object], *arguments: object) -> bool:
         """Call something on the loop's thread, from another thread. False: the loop is closed, and needs nothing any more."""
@@ -211,9 +239,7 @@ class Child:
     def end(self) -> None:
         """The process is reaped."""
         self._over.set()
-        if self._running.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._running.stdin.close()
+        self._close_stdin()
 
     async def open_stderr(self) -> None:
         """Read its stderr into `stderr`."""

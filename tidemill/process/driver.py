@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidemill.process.children import environment, python
+from tidemill.process.orders import begin
 
 
 def driver_pid() -> int:
@@ -38,9 +39,9 @@ def lives(pid: int) -> bool:
     return True
 
 
-def begin_beside(module: str, order: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-    """Start a module as a process that outlives its caller, which may end with a plan, and give it its order, one line, by stdin. It is
-    reaped where the caller lives on. A process that ends before it has read its order raises nothing here."""
+def begin_beside(module: str, order: object, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """Start a module as a process that outlives its caller, which may end with a plan, with an order, see `orders`. It is reaped where the
+    caller lives on. A process that ends before it has read its order raises nothing here."""
     process = subprocess.Popen(
         python(module),
         stdin=subprocess.PIPE,
@@ -51,6 +52,6 @@ def begin_beside(module: str, order: str, stdout: int = subprocess.DEVNULL) -> s
     )
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin:
-        process.stdin.write(order.encode() + b"\n")
+        process.stdin.write(begin(order))
     threading.Thread(target=process.wait, name=module, daemon=True).start()
     return process

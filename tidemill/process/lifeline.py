@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable
@@ -20,15 +21,36 @@ from tidemill.errors import EXIT_RETRY, ConfigError
 log = logging.getLogger(__name__)
 
 SUPERVISED = "TIDEMILL_SUPERVISED"
-"""Set in the environment of the processes that `tidemill run` starts."""
-RETRIES = "TIDEMILL_RETRIES"
-"""Like SUPERVISED, for a changefeed's process that is started again after an error: its state is `warning` until the checkpoint moves."""
+"""Set in the environment of processes that a supervisor starts: they end with the exit codes that it expects."""
 GRACE_S = 25.0
+CHECK_EVERY_S = 10.0
 
 
-def hold(descriptor: int = 0, heard: Callable[[bytes], None] = lambda line: None) -> None:
-    """Watch the supervisor's end of the pipe, in a thread. `heard` is called there with each line that the supervisor writes."""
-    threading.Thread(target=_watch, args=(descriptor, heard), name="lifeline", daemon=True).start()
+class Lines:
+    """The lines that come through a pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._rest = descriptor, b""
+
+    def next(self, check: Callable[[], None] = lambda: None) -> bytes:
+        """Wait for a line, and return it with its end; empty: the pipe has ended. `check` is called every few seconds. Raises OSError."""
+        while b"\n" not in self._rest:
+            while not select.select([self._descriptor], [], [], CHECK_EVERY_S)[0]:
+                check()
+            data = os.read(self._descriptor, 1 << 16)
+            if not data:
+                return b""
+            self._rest += data
+        line, end, self._rest = self._rest.partition(b"\n")
+        return line + end
+
+
+STDIN = Lines(0)
+
+
+def hold(heard: Callable[[bytes], None] = lambda line: None) -> None:
+    """Watch the supervisor's end of stdin, in a thread. `heard` is called there with each line that the supervisor writes."""
+    threading.Thread(target=_watch, args=(heard,), name="lifeline", daemon=True).start()
 
 
 def take_level(line: bytes) -> None:
@@ -41,13 +63,10 @@ def take_level(line: bytes) -> None:
         log.warning("a line of the supervisor is not understood: %s", error)
 
 
-def _watch(descriptor: int, heard: Callable[[bytes], None]) -> None:
-    rest = b""
+def _watch(heard: Callable[[bytes], None]) -> None:
     try:
-        while data := os.read(descriptor, 4096):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                heard(line)
+        while line := STDIN.next():
+            heard(line)
     except OSError:
         return  # stdin is not a pipe: the process was started by hand
     os.kill(os.getpid(), signal.SIGTERM)

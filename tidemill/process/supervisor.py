@@ -14,7 +14,7 @@ import enum
 import logging
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -85,8 +85,8 @@ class Answer:
 class Rule(Protocol):
     """Decides what follows the end of a child."""
 
-    def environment(self) -> Mapping[str, str]:
-        """Return variables to add to the environment of the process about to start."""
+    def begins(self) -> None:
+        """Called before each start."""
 
     def ended(self, end: End) -> Answer:
         """Decide what follows an unexpected end."""
@@ -110,8 +110,8 @@ class Restarts:
         self._at = progress()
         self._ends = self._crashes = 0
 
-    def environment(self) -> Mapping[str, str]:
-        return {}
+    def begins(self) -> None:
+        pass
 
     def ended(self, end: End) -> Answer:
         at = self._progress()
@@ -137,14 +137,14 @@ class Restarts:
 class ChildProcess:
     """One supervised process: its name, its command line, and its state.
 
-    `secrets`: environment variables, because everybody can read command lines. `rule`: what follows its end, by default `Restarts`.
-    `heard`: called with each line of its stdout, which is passed on otherwise. `writes`: to sinks, see `children.environment`.
+    `order`: makes the line that it is started with, see `orders`. `rule`: what follows its end, by default `Restarts`. `heard`: called with
+    each line of its stdout, which is passed on otherwise. `writes`: to sinks, see `children.environment`.
     """
 
     name: str
     argv: Sequence[str]
     progress: Callable[[], int] = lambda: 0
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    order: Callable[[], bytes] = field(default=lambda: b"", repr=False)
     rule: Rule | None = field(default=None, repr=False)
     heard: Callable[[bytes], None] | None = field(default=None, repr=False)
     writes: bool = False
@@ -205,7 +205,8 @@ class Supervisor:
         """Start one child as often as its rule says. Return when it is over."""
         child.rule = child.rule or Restarts(child.name, child.progress)
         while not self._stop.is_set():
-            end = await self._once(child, child.rule.environment())
+            child.rule.begins()
+            end = await self._once(child)
             rule = child.rule  # a process that stood by has another one since it began
             if self._stop.is_set() or (end.status == 0 and child.name == self.until):
                 return
@@ -220,12 +221,13 @@ class Supervisor:
             await self._pause(child, None if answer.then is Then.REST else answer.pause_s)
             child.restarts += 1
 
-    async def _once(self, child: ChildProcess, environment: Mapping[str, str]) -> End:
+    async def _once(self, child: ChildProcess) -> End:
         child.last_error = child.raised = None
-        variables = children.environment(child.secrets, environment, {SUPERVISED: "1"}, writes=child.writes)
+        variables = children.environment({SUPERVISED: "1"}, writes=child.writes)
         # its stdin is held open: see `lifeline`
         process = await children.start(child.argv, variables, keeps_stderr=True, keeps_stdout=child.heard is not None)
         child.process, child.pid = process, process.pid
+        process.tell(child.order())
         log.info("%s started (pid %d)", child.name, process.pid)
         self.on_change()
         relays = [asyncio.create_task(_relay(child, process.stderr))]

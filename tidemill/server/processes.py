@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Protocol
 
+from tidemill.changelog.log_format import CaptureRules
 from tidemill.process.children import Child
-from tidemill.server.standing_by import CAPTURE, DELIVERY, Commands, Lasting, LastingProcess, Lost, Standby
+from tidemill.server.standing_by import CAPTURE, DELIVERY, Lasting, LastingProcess, Lost, Order, Standby
 
 
 class Processes(Protocol):
@@ -16,11 +17,11 @@ class Processes(Protocol):
 
     def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None: ...
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
-        """`rules`: a --capture-config file; None: none of the server's."""
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None) -> None:
+        """`rules`: which tables it takes; None: those of --capture-config."""
 
-    def restart_capture(self) -> None:
-        """Let it end: it is started again, and reads the rules again."""
+    def restart_capture(self, rules: CaptureRules) -> None:
+        """Let it end: it is started again, with these rules."""
 
     def tell_host(self, line: bytes) -> bool:
         """False if it did not take the line."""
@@ -51,27 +52,32 @@ MakeProcesses = Callable[[Callable[[], int], int], Processes]
 class OwnProcesses:
     """Real ones."""
 
-    def __init__(self, commands: Commands, delivered: Callable[[], int], term: int, standby: Standby | None = None) -> None:
-        """`delivered`: grows as changefeeds advance. `term`: in which this server leads. `standby`: keeps processes that are loaded."""
-        self._commands, self._delivered, self._term = commands, delivered, ("--term", str(term))
-        self._standby = standby or Standby(commands)
+    def __init__(self, standby: Standby, delivered: Callable[[], int], term: int) -> None:
+        """`standby`: keeps processes that are loaded. `delivered`: grows as changefeeds advance. `term`: in which this server leads."""
+        self._standby, self._delivered, self._term = standby, delivered, term
         self._running: dict[str, LastingProcess] = {}
-        self._level = ""
-        """The log level that they were told; empty: that of their command lines."""
+        self._capture = standby.capture
+        self._level: str | None = None
+        """The log level that they were told; None: that of their orders."""
 
     def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None:
-        rule = Lasting("delivery host", self._delivered, lost)
-        self._begin(DELIVERY, self._term, rule, heard)
+        order = replace(self._standby.host, term=self._term)
+        self._begin(DELIVERY, order, Lasting("delivery host", self._delivered, lost), heard)
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
-        at = ("--start-ts", str(start_ts)) if start_ts is not None else ()
-        only = ("--capture-config", str(rules)) if rules is not None else ()
-        self._begin(CAPTURE, (*at, *only, *self._term), Lasting("capture", progress, lambda why, crashed: None))
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None) -> None:
+        config = replace(self._standby.capture, term=self._term)
+        if start_ts is not None:
+            config = replace(config, start_ts=str(start_ts))
+        if rules is not None:
+            config = replace(config, rules=rules)
+        self._capture = config
+        self._begin(CAPTURE, config, Lasting("capture", progress, lambda why, crashed: None))
 
-    def _begin(self, name: str, more: Sequence[str], rule: Lasting, heard: Callable[[bytes], None] = lambda line: None) -> None:
+    def _begin(self, name: str, order: Order, rule: Lasting, heard: Callable[[bytes], None] = lambda line: None) -> None:
         process = self._running[name] = self._standby.take(name)
-        process.set_level(self._level)
-        process.begin(more, rule, heard)
+        process.begin(order, rule, heard)
+        if self._level is not None:
+            process.set_level(self._level)
 
     def set_log_level(self, level: str) -> None:
         self._level = level
@@ -87,10 +93,12 @@ class OwnProcesses:
         if child is not None:
             child.kill()
 
-    def restart_capture(self) -> None:
-        child = self._child(CAPTURE)
-        if child is not None:
-            child.terminate()
+    def restart_capture(self, rules: CaptureRules) -> None:
+        process = self._running.get(CAPTURE)
+        if process is not None:
+            process.change(replace(self._capture, rules=rules))
+            if process.child.process is not None:
+                process.child.process.terminate()
 
     def _child(self, name: str) -> Child | None:
         found = self._running.get(name)

@@ -36,7 +36,7 @@ from tidemill.server.shared.lease import NAME as LEASE
 from tidemill.server.shared.lease import Leases, Place
 from tidemill.server.shared.members import Member, Members
 from tidemill.server.shared.records import FORMAT
-from tidemill.server.standing_by import Commands, Standby
+from tidemill.server.standing_by import Standby
 from tidemill.server.upstream import Upstream
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Role:
 
 async def serve(
     options: ServerOptions,
-    commands: Commands,
+    standby: Standby,
     addr: str,
     upstream: Upstream,
     certificates: Certificates,
@@ -108,9 +108,8 @@ async def serve(
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
-    standby = Standby(commands)
     stand_by = standby.begin if options.standby else lambda: None
-    manager = Manager(options, upstream, lambda delivered, term: OwnProcesses(commands, delivered, term, standby), stand_by)
+    manager = Manager(options, upstream, lambda delivered, term: OwnProcesses(standby, delivered, term), stand_by)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(standby.end)
         stack.push_async_callback(manager.stop)

@@ -8,40 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 
-from tidemill.changefeed.runner_options import LOG_VARIABLE
+from tidemill.capture.config import CAPTURE as CAPTURE_MODULE
+from tidemill.capture.config import CaptureConfig
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import EXIT_FATAL
-from tidemill.process import standby
-from tidemill.process.children import program, python
+from tidemill.process import orders
+from tidemill.process.children import program
 from tidemill.process.supervisor import LONGEST_PAUSE_S, Answer, ChildProcess, End, Supervisor, Then, pause_after
-from tidemill.server.host.messages import log_level
+from tidemill.server.host.messages import HostOrder, log_level
 
 log = logging.getLogger(__name__)
 
 CAPTURE, DELIVERY = "capture", "delivery"
+HOST_MODULE = "tidemill.server.host.process"
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """What the processes are started with, besides what the server adds. `common`: for both."""
-
-    pd: str
-    log: str
-    data_dir: Path
-    capture: tuple[str, ...] = ()
-    host: tuple[str, ...] = ()
-    common: tuple[str, ...] = ()
-    """For both."""
-
-    @property
-    def capture_folder(self) -> Path:
-        return self.data_dir / "capture"
-
-
+Order = CaptureConfig | HostOrder
+"""What a process of a server is started with."""
 Lost = Callable[[str, bool], None]
 """Called whenever a process has ended: with the reason, and whether it crashed. One that told its error did not, unless that is the end of
 Spark's Java process."""
@@ -55,8 +41,8 @@ class Lasting:
         self._name, self._progress, self._lost = name, progress, lost
         self._at, self._ends = progress(), 0
 
-    def environment(self) -> Mapping[str, str]:
-        return {}
+    def begins(self) -> None:
+        pass
 
     def ended(self, end: End) -> Answer:
         at = self._progress()
@@ -76,61 +62,49 @@ class Lasting:
 
 
 class LastingProcess:
-    """One process, which is started again until it is stopped. It waits for `begin`: see `process.standby`."""
+    """One process, which is started again until it is stopped. It stands by until `begin`: see `process.orders`."""
 
-    def __init__(self, name: str, argv: Sequence[str], secrets: Mapping[str, str], *, heard: bool) -> None:
+    def __init__(self, name: str, module: str, order: Order, *, heard: bool) -> None:
         """`heard`: what it writes to stdout is for the server."""
         rule = Lasting(f"{name} process that stands by", lambda: 0, lambda why, crashed: None)
         take = self._hear if heard else None
-        self.child = ChildProcess(name, argv, secrets={**secrets, standby.STANDBY: "1"}, rule=rule, heard=take, writes=heard)
+        self.child = ChildProcess(name, program(module), order=self._line, rule=rule, heard=take, writes=heard)
         self._heard: Callable[[bytes], None] = lambda line: None
-        self._more: tuple[str, ...] | None = None
-        self._level = ""
-        self._warms = False
-        self._told: int | None = None
-        """The process id that knows what it has to do."""
-        self._supervisor = Supervisor([self.child], until="", on_change=self._tell_all)
+        self._order, self._works = order, False
+        self._supervisor = Supervisor([self.child], until="")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start it; it waits."""
+        """Start it; it loads what it will use, and waits."""
         self._task = asyncio.create_task(self._supervisor.run(), name=self.child.name)
 
-    def warm(self) -> None:
-        """Let it load what it will use."""
-        self._warms = True
-
-    def begin(self, more: Sequence[str], rule: Lasting, heard: Callable[[bytes], None]) -> None:
-        """Let it work, with more arguments, now and whenever it is started again."""
-        self._more, self.child.rule, self._heard = (*more,), rule, heard
-        self._told = None
-        self._tell_all()
+    def begin(self, order: Order, rule: Lasting, heard: Callable[[bytes], None]) -> None:
+        """Let it work, by this order, now and whenever it is started again."""
+        self.child.rule, self._heard = rule, heard
+        self.change(order)
+        self._works = True
+        if self._task is None:
+            self.start()
+        self.tell(self._line())
         self.child.wake.set()  # one that could not be loaded may be in a pause
 
+    def change(self, order: Order) -> None:
+        """Whenever it is started again, it has this order."""
+        self._order = order
+
     def set_level(self, level: str) -> None:
-        """Tell it a log level, now and whenever it is started again. Empty: that of its command line."""
-        self._level = level
-        if self._more is not None and level:
+        """Tell it a log level, now and whenever it is started again."""
+        self._order = replace(self._order, log_level=level)
+        if self._works:
             self.tell(log_level(level))
+
+    def _line(self) -> bytes:
+        return orders.begin(self._order) if self._works else orders.warm(self._order)
 
     def tell(self, line: bytes) -> bool:
         """Write a line to its stdin. False if it did not take it."""
         process = self.child.process
         return process is not None and process.tell(line)
-
-    def _tell_all(self) -> None:
-        process = self.child.process
-        if process is None or self._told == process.pid:
-            return
-        if self._more is not None:
-            level = ("--log-level", self._level) if self._level else ()
-            told = process.tell(standby.begin([*self._more, *level]))
-        elif self._warms:
-            told = process.tell(standby.warm())
-        else:
-            return
-        if told:
-            self._told = process.pid
 
     def _hear(self, line: bytes) -> None:
         self._heard(line)
@@ -152,24 +126,20 @@ class LastingProcess:
 class Standby:
     """The processes that stand by."""
 
-    def __init__(self, commands: Commands) -> None:
-        self._commands = commands
+    def __init__(self, capture: CaptureConfig, host: HostOrder) -> None:
+        """What both are started with, besides what the server adds."""
+        self.capture, self.host = capture, host
         self._waiting: dict[str, LastingProcess] = {}
 
     def begin(self) -> None:
         """Let both stand by. Nothing happens to those that do."""
         for name in {CAPTURE, DELIVERY} - self._waiting.keys():
             process = self._waiting[name] = self._made(name)
-            process.warm()
             process.start()
 
     def take(self, name: str) -> LastingProcess:
         """Return the one that stands by, or a new one."""
-        process = self._waiting.pop(name, None)
-        if process is None:
-            process = self._made(name)
-            process.start()
-        return process
+        return self._waiting.pop(name, None) or self._made(name)
 
     async def end(self) -> None:
         """End those that stand by. They have nothing to finish."""
@@ -177,9 +147,6 @@ class Standby:
         await asyncio.gather(*(process.kill() for process in waiting.values()))
 
     def _made(self, name: str) -> LastingProcess:
-        c = self._commands
         if name == DELIVERY:
-            argv = program("tidemill.server.host.process", "--data-dir", str(c.data_dir), *c.host, *c.common)
-        else:
-            argv = python("tidemill.cli.main", "capture", "--pd", c.pd, "--data-dir", str(c.capture_folder), *c.capture, *c.common)
-        return LastingProcess(name, argv, {LOG_VARIABLE: c.log}, heard=name == DELIVERY)
+            return LastingProcess(name, HOST_MODULE, self.host, heard=True)
+        return LastingProcess(name, CAPTURE_MODULE, self.capture, heard=False)

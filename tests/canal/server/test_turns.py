@@ -24,7 +24,7 @@ from tidemill.canal.server.election import Election
 from tidemill.canal.server.seat import Seat
 from tidemill.changelog.storage.base import Storage
 from tidemill.changelog.storage.open import LocalStorage, open_storage
-from tidemill.cli.canal.canal import address_of
+from tidemill.cli.canal.serving import address_of
 from tidemill.errors import ConfigError, LogFenced
 from tidemill.process.ports import free_ports
 

@@ -46,6 +46,10 @@ def test_entries_follow_each_other() -> None:
     assert [e and e.rules for e in identity.rules_above(5)] == [None, ("a.*",), ("b.*",)]
     assert [e and e.rules for e in identity.rules_above(10)] == [("a.*",), ("b.*",)]
     assert [e and e.rules for e in identity.rules_above(30)] == [("b.*",)]
+    first, second = identity.capture_rules
+    earlier = identity.with_earlier_rules(first, 7)
+    assert [(e.from_ts, e.rules) for e in earlier.capture_rules] == [(7, ("a.*",)), (20, ("b.*",))], "rules that came since are kept"
+    assert [(e.from_ts, e.rules) for e in identity.with_earlier_rules(second, 8).capture_rules] == [(8, ("b.*",))]
     assert rules.same(None, only("*.*"))
     assert not rules.same(only("b.*"), identity.capture_rules[-1])
 

@@ -8,25 +8,29 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.changelog.logs import golden_log
+from tidemill.capture.config import CaptureConfig
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.feed_status import Status
 from tidemill.changefeed.run_status import RunStatus, old_processes
+from tidemill.changefeed.runner_options import Options as FeedOptions
 from tidemill.changefeed.states import State
 from tidemill.changelog import initial_load
 from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.writer import LogWriter
-from tidemill.cli.changefeeds.launch import Options, Times, check_id, children, given, resolve
+from tidemill.cli.changefeeds.launch import Options, Times, check_id, children, resolve
 from tidemill.config.file import parse_config
 from tidemill.errors import ClusterMismatch, ConfigError, FeedMismatch, StartTsOutOfLog
 from tidemill.metrics.samples import metrics_page
 from tidemill.playground.server import PlaygroundThread
+from tidemill.process.children import environment
 from tidemill.process.supervisor import ChildProcess
 
 PASSWORD = "hunter2"
@@ -39,14 +43,19 @@ def upstream() -> Iterator[PlaygroundThread]:
         yield playground
 
 
-def options_for(folder: Path, pd: str = "h:1", *, sink: str = SINK, **more: object) -> Options:
+def options_for(folder: Path, pd: str = "h:1", *, sink: str = SINK, snapshot: bool = False, **more: object) -> Options:
+    """`more`: fields of the options, or of those of the changefeed."""
     config = parse_config("")
-    options = Options(
-        pd=pd, sink_uri=sink, sink=config.sink_uri(sink), log=str(folder / "log"), changefeed_id="f", data_dir=folder / "data",
-        start_ts=None, target_ts=None, config_file=None, config=config, zone="-05:00", status_addr=None, common_options=(),
-        capture_options=(), feed_options=(),
-    )  # fmt: skip
-    return replace(options, **more)  # type: ignore[arg-type]
+    feed = FeedOptions("f", str(folder / "log"), folder / "data", sink, config, tz="-05:00")
+    return replace(Options(CaptureConfig((pd,), str(folder / "log"), snapshot=snapshot), feed, config.sink_uri(sink)), **more)  # type: ignore[arg-type]
+
+
+def with_feed(options: Options, **more: Any) -> Options:
+    return replace(options, feed=replace(options.feed, **more))
+
+
+def with_snapshot(options: Options) -> Options:
+    return replace(options, capture=replace(options.capture, snapshot=True))
 
 
 def resolved(options: Options) -> Times:
@@ -54,28 +63,38 @@ def resolved(options: Options) -> Times:
 
 
 def identity_of(options: Options, playground: PlaygroundThread, start_ts: int) -> FeedIdentity:
-    config = options.config.model_dump(mode="json", by_alias=True)
+    config = options.feed.config.model_dump(mode="json", by_alias=True)
     cluster = str(playground.playground.cluster.cluster_id)
-    return FeedIdentity(options.changefeed_id, cluster, str(Path(options.log)), str(options.sink), config, options.zone, start_ts)
+    return FeedIdentity(options.changefeed_id, cluster, str(Path(options.log)), str(options.sink), config, str(options.feed.tz), start_ts)
 
 
-def test_secrets_are_on_no_command_line(tmp_path: Path) -> None:
-    options = options_for(tmp_path)
+def orders_of(children: list[ChildProcess]) -> list[dict[str, Any]]:
+    """What the children are started with."""
+    return [json.loads(child.order())["order"] for child in children]
+
+
+def test_secrets_are_on_no_command_line_and_in_no_environment(tmp_path: Path) -> None:
+    options = with_feed(options_for(tmp_path), spark_conf={"spark.hadoop.fs.s3a.secret.key": PASSWORD})
     both = children(options, Times(1, 2, 3), FeedFolder(tmp_path, "f"))
     assert PASSWORD not in json.dumps([child.argv for child in both])
+    assert PASSWORD not in json.dumps(environment())
     assert PASSWORD not in repr(both)
-    assert [(child.secrets.get("TIDEMILL_SINK_URI"), child.writes) for child in both] == [(None, False), (SINK, True)]
+    assert PASSWORD not in repr(options.feed)
+    assert [(order.get("sink_uri"), child.writes) for order, child in zip(orders_of(both), both, strict=True)] == [
+        (None, False),
+        (SINK, True),
+    ]
     assert PASSWORD not in str(options.sink)
 
 
 def test_the_halves_get_their_times(tmp_path: Path) -> None:
-    capture, feed = children(options_for(tmp_path), Times(1 << 50, 1 << 51, 1 << 52, now=1 << 53), FeedFolder(tmp_path, "f"))
-    assert capture.argv[capture.argv.index("--start-ts") + 1] == str(1 << 50)
-    assert feed.argv[feed.argv.index("--start-ts") + 1] == str(1 << 51)
-    assert feed.argv[feed.argv.index("--target-ts") + 1] == str(1 << 52)
-    assert feed.argv[feed.argv.index("--upstream-ts") + 1] == str(1 << 53)
-    assert "--tz=-05:00" in feed.argv  # not taken for a flag
-    assert "--start-ts" not in children(options_for(tmp_path), Times(None, None, None), FeedFolder(tmp_path, "f"))[1].argv
+    times = Times(1 << 50, 1 << 51, 1 << 52, now=1 << 53)
+    capture, feed = orders_of(children(options_for(tmp_path), times, FeedFolder(tmp_path, "f")))
+    assert capture["start_ts"] == str(1 << 50)
+    assert (feed["start_ts"], feed["target_ts"], feed["upstream_ts"]) == (1 << 51, 1 << 52, 1 << 53)
+    assert feed["tz"] == "-05:00"
+    capture, feed = orders_of(children(options_for(tmp_path), Times(None, None, None), FeedFolder(tmp_path, "f")))
+    assert (capture["start_ts"], feed["start_ts"]) == (None, None)
 
 
 def test_a_new_log_begins_now_or_where_it_is_told(tmp_path: Path, upstream: PlaygroundThread) -> None:
@@ -125,18 +144,18 @@ def test_a_known_feed_refuses_other_settings_once_it_has_delivered(tmp_path: Pat
     folder = FeedFolder(options.data_dir, "f")
     folder.settle(identity_of(options, upstream, 1000), start_given=True)
     folder.save_checkpoint(2000)
-    for change, named in (
-        ({"zone": "UTC"}, "--tz"),
-        ({"log": str(tmp_path / "other")}, "--log"),
-        ({"start_ts": str(1 << 50)}, "--start-ts"),
-        ({"config": parse_config("[filter]\nrules = ['a.*']")}, "--config"),
+    for other, named in (
+        (with_feed(options, tz="UTC"), "--tz"),
+        (replace(options, capture=replace(options.capture, log=str(tmp_path / "other"))), "--log"),
+        (replace(options, start_ts=str(1 << 50)), "--start-ts"),
+        (with_feed(options, config=parse_config("[filter]\nrules = ['a.*']")), "--config"),
     ):
         with pytest.raises(FeedMismatch, match=named):
-            resolved(replace(options, **change))
-    other = SINK.replace(PASSWORD, "another")
-    resolved(replace(options, sink_uri=other, sink=options.config.sink_uri(other)))  # a password may change
+            resolved(other)
+    sink_of = options.feed.config.sink_uri
+    resolved(replace(options, sink=sink_of(SINK.replace(PASSWORD, "another"))))  # a password may change
     with pytest.raises(FeedMismatch, match="--sink-uri") as caught:
-        resolved(replace(options, sink=options.config.sink_uri(SINK.replace("h:9092", "g:9092"))))
+        resolved(replace(options, sink=sink_of(SINK.replace("h:9092", "g:9092"))))
     assert PASSWORD not in str(caught.value)
 
 
@@ -159,10 +178,6 @@ def test_ids_that_are_none(name: str) -> None:
     with pytest.raises(ConfigError, match="changefeed id"):
         check_id(name)
     assert check_id("Ab-1") == "Ab-1"
-
-
-def test_only_what_is_given_is_passed_on() -> None:
-    assert given(("--a", 1), ("--b", None), ("--c", "x")) == ("--a", "1", "--c", "x")
 
 
 # RunStatus
@@ -218,9 +233,8 @@ def test_a_feed_with_the_tables_begins_before_the_log(
     times = resolved(options)
     assert times.capture_start is not None
     assert times == Times(times.capture_start, times.capture_start - ahead, None, snapshot=True)
-    capture, feed = children(options, times, FeedFolder(tmp_path, "f"))
-    assert "--snapshot" in capture.argv
-    assert feed.argv[feed.argv.index("--start-ts") + 1] == str(times.capture_start - ahead)
+    capture, feed = orders_of(children(options, times, FeedFolder(tmp_path, "f")))
+    assert (capture["snapshot"], feed["start_ts"]) == (True, times.capture_start - ahead)
     begin = 1 << 50
     identity = LogIdentity(str(upstream.playground.cluster.cluster_id), begin, 1)
     LogWriter.create(tmp_path / "log", identity, snapshot={}).close()
@@ -248,7 +262,7 @@ def test_a_feed_that_began_without_the_tables_says_that_it_goes_on_without(
     folder = FeedFolder(options.data_dir, "f")
     folder.settle(identity_of(options, upstream, 5500), start_given=True)
     folder.save_checkpoint(6000)
-    assert resolved(replace(options, snapshot=True)) == Times(None, None, None)
+    assert resolved(with_snapshot(options)) == Times(None, None, None)
     assert "changefeed f is there already and goes on from 6000" in caplog.text
     assert "`tidemill resync`" in caplog.text
     caplog.clear()

@@ -9,11 +9,12 @@ import pytest
 
 from tests.support.canal.server_runs import one_destination
 from tidemill.canal.server.config import load_settings
+from tidemill.capture.config import CaptureConfig
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.run_status import RunStatus
+from tidemill.changefeed.runner_options import Options as FeedOptions
 from tidemill.cli.changefeeds.launch import Options, Times, check_canal, children
 from tidemill.cli.changefeeds.run import checked_sink
-from tidemill.cli.shared.options import STORE_VARIABLE
 from tidemill.config.file import parse_config
 from tidemill.config.uri import server_id_of, with_store
 from tidemill.errors import ConfigError
@@ -24,11 +25,8 @@ SINK = "canal://127.0.0.1:11111/orders"
 def options_for(folder: Path, sink: str) -> Options:
     config = parse_config("")
     whole = with_store(sink, str(folder / "data" / "canal"))
-    return Options(
-        pd="h:1", sink_uri=whole, sink=checked_sink(config, whole), log=str(folder / "log"), changefeed_id="f", data_dir=folder / "data",
-        start_ts=None, target_ts=None, config_file=None, config=config, zone="UTC", status_addr=None, common_options=(),
-        capture_options=(), feed_options=(),
-    )  # fmt: skip
+    feed = FeedOptions("f", str(folder / "log"), folder / "data", whole, config, tz="UTC")
+    return Options(CaptureConfig(("h:1",), feed.log), feed, checked_sink(config, whole))
 
 
 def test_a_server_runs_beside_its_changefeed(tmp_path: Path) -> None:
@@ -36,11 +34,9 @@ def test_a_server_runs_beside_its_changefeed(tmp_path: Path) -> None:
     folder = FeedFolder(tmp_path, "f")
     *_, server = children(options, Times(1, 2, 3), folder)
     assert server.name == "canal"
-    argv = list(server.argv)
-    assert argv[argv.index("--listen") + 1] == "127.0.0.1:11111"
-    assert argv[argv.index("--destination") + 1] == "orders"
-    assert argv[argv.index("--get-wait") + 1] == "any"
-    assert server.secrets == {STORE_VARIABLE: str(tmp_path / "data" / "canal")}
+    order = json.loads(server.order())["order"]
+    assert [order[name] for name in ("listen", "destination", "get_wait")] == ["127.0.0.1:11111", "orders", "any"]
+    assert order["store"] == str(tmp_path / "data" / "canal")
     folder.path.mkdir(parents=True)
     status = {"checkpoint_ts": 7, "begins": 1, "connections": 2, "refused": 0, "clients": []}
     folder.server.write_text(json.dumps(status))

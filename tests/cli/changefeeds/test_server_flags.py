@@ -10,22 +10,22 @@ import pytest
 from tidemill.cli.main import main
 from tidemill.server import run
 from tidemill.server.options import TICDC_VERSION, ServerOptions
-from tidemill.server.standing_by import Commands
+from tidemill.server.standing_by import Standby
 
 
-def started(monkeypatch: pytest.MonkeyPatch, folder: Path, *flags: str) -> tuple[ServerOptions, Commands]:
+def started(monkeypatch: pytest.MonkeyPatch, folder: Path, *flags: str) -> tuple[ServerOptions, Standby]:
     """What `tidemill server` with these flags would serve."""
     found: list[Any] = []
 
-    async def note(options: ServerOptions, commands: Commands, *_: object) -> None:
-        found.append((options, commands))
+    async def note(options: ServerOptions, standby: Standby, *_: object) -> None:
+        found.append((options, standby))
 
     monkeypatch.setattr(run, "serve", note)
     with pytest.raises(SystemExit) as end:
         main(["server", "--pd", "h:1", "--log", str(folder / "log"), "--data-dir", str(folder / "data"), *flags])
     assert end.value.code == 0
-    ((options, commands),) = found
-    return options, commands
+    ((options, standby),) = found
+    return options, standby
 
 
 @pytest.mark.parametrize(("flags", "version"), [((), TICDC_VERSION), (("--ticdc-version", "v9.1.0"), "v9.1.0")])
@@ -42,9 +42,7 @@ def test_a_version_that_clients_refuse(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_the_load_on_tikv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, commands = started(monkeypatch, tmp_path, "--tikv-scans", "8", "--lock-grace", "5m")
-    assert ("--tikv-scans", "8") in zip(commands.capture, commands.capture[1:], strict=False)
-    assert ("--lock-grace", "5m") in zip(commands.capture, commands.capture[1:], strict=False)
-    assert {"--tikv-scans", "--lock-grace"}.isdisjoint((*commands.host, *commands.common))
-    _, commands = started(monkeypatch, tmp_path)
-    assert {"--tikv-scans", "--lock-grace"}.isdisjoint(commands.capture), "the capture's own defaults"
+    _, standby = started(monkeypatch, tmp_path, "--tikv-scans", "8", "--lock-grace", "5m")
+    assert (standby.capture.tikv_scans, standby.capture.lock_grace) == (8, 300)
+    _, standby = started(monkeypatch, tmp_path)
+    assert (standby.capture.tikv_scans, standby.capture.lock_grace) == (64, 120), "the capture's own defaults"

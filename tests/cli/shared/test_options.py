@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 from tests.support.changelog.logs import golden_log
 from tidemill.capture.config import DEFAULT_GRACE, DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
-from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.cli.changefeeds import run
-from tidemill.cli.changefeeds.launch import Options, Times, children
+from tidemill.cli.changefeeds.launch import Options
 from tidemill.cli.main import VERBS, build, main, module_of
 from tidemill.cli.shared.help import options_of as shown_options
 from tidemill.cli.shared.panels import PANELS, RARE_IN, is_rare
@@ -150,13 +149,11 @@ def test_run_gives_the_capture_its_memory_and_patience(tmp_path: Path, monkeypat
     options = options_for(
         monkeypatch, tmp_path, "--memory-quota", "256MiB", "--stuck-after", "90s", "--lock-grace", "5m", "--tikv-scans", "8"
     )
-    capture, _ = children(options, Times(1, 2, None), FeedFolder(tmp_path, "f"))
-    argv = capture.argv
-    assert argv[argv.index("--memory-quota") + 1] == "256MiB"
-    assert argv[argv.index("--region-stuck-after") + 1] == "90s"
-    assert (argv[argv.index("--lock-grace") + 1], argv[argv.index("--tikv-scans") + 1]) == ("5m", "8")
-    capture, _ = children(options_for(monkeypatch, tmp_path), Times(1, 2, None), FeedFolder(tmp_path, "f"))
-    assert {"--memory-quota", "--region-stuck-after", "--lock-grace", "--tikv-scans"}.isdisjoint(capture.argv)
+    capture = options.capture
+    assert (capture.memory_quota, capture.stuck_after) == (256 << 20, 90)
+    assert (capture.lock_grace, capture.tikv_scans) == (300, 8)
+    plain = CaptureConfig(pd=capture.pd, log=capture.log, data_dir=capture.data_dir, workers=1)
+    assert options_for(monkeypatch, tmp_path).capture == plain
 
 
 @pytest.mark.parametrize(
@@ -178,9 +175,9 @@ def test_run_refuses_them_before_anything_starts(tmp_path: Path, flags: tuple[st
 
 def test_run_takes_what_capture_takes() -> None:
     """All flags of `capture`: those of the log and the cluster under the same name, --config as --capture-config. --filter-loop is
-    bdr-mode of the TOML file, --term is what a server tells its own capture, and --source takes the place of the cluster that a run has."""
+    bdr-mode of the TOML file, and --source takes the place of the cluster that a run has."""
     capture, whole = (options_of(dict(commands())[verb]) for verb in ("capture", "run"))
-    assert set(capture) - set(whole) <= {"-h", "--help", "--filter-loop", "--term", "--source"}
+    assert set(capture) - set(whole) <= {"-h", "--help", "--filter-loop", "--source"}
     assert "--capture-config" in whole
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tomllib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,15 +64,15 @@ class WithLog:
     async def _schemas(self, ts: int) -> OneTable:
         return OneTable()
 
-    def _restarted(self) -> None:
+    def _restarted(self, rules: CaptureRules) -> None:
         self.begins += 1
-        settle(self.writer, CaptureRules(0, tuple(self.rules)), self.complete_to)
+        self.world.processes.rules = rules
+        settle(self.writer, rules, self.complete_to)
 
     @property
     def rules(self) -> list[str]:
         assert self.world.processes.rules is not None
-        found: list[str] = tomllib.loads(self.world.processes.rules.read_text())["filter"]["rules"]
-        return found
+        return list(self.world.processes.rules.rules)
 
     async def create(self, name: str, rule: str, start_ts: int | None, sink: str = "blackhole://") -> s.ChangefeedInfo:
         wanted = s.NewChangefeed(sink, name, start_ts=start_ts, replica_config={"filter": {"rules": [rule]}})

@@ -1,25 +1,50 @@
-"""`python -m tidemill.changefeed.runner` for tests: its command line, its end, and the files in which it tells how far it is."""
+"""`python -m tidemill.changefeed.runner` for tests: its options, its end, and the files in which it tells how far it is."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tidemill.changefeed.runner_options import Options
+from tidemill.config.file import parse_config
+from tidemill.process.children import program
+from tidemill.process.orders import begin
 
-def command(folder: Path, *more: str, sink: str | None = None) -> list[str]:
+
+def options(folder: Path, *, sink: str | None = None, **more: Any) -> Options:
     uri = sink or f"messages://{folder}/out?protocol=open-protocol"
-    common = ["--changefeed-id", "f", "--log", str(folder / "log"), "--data-dir", str(folder / "data"), "--sink-uri", uri]
-    return [sys.executable, "-m", "tidemill.changefeed.runner", *common, "--tz", "UTC", "--trigger-ms", "0", "--log-level", "warn", *more]
+    found = Options("f", str(folder / "log"), folder / "data", uri, parse_config(""), tz="UTC", trigger_ms=0, log_level="warn")
+    return replace(found, **more)
 
 
-def run(arguments: Sequence[str], timeout: float = 240) -> tuple[int, str]:
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
-    return done.returncode, done.stdout + done.stderr
+def started(order: Options) -> subprocess.Popen[str]:
+    """The process with these options. Its stdin is left open: it ends when it does."""
+    process = subprocess.Popen(
+        program("tidemill.changefeed.runner"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdin is not None
+    process.stdin.write(begin(order).decode())
+    process.stdin.flush()
+    return process
+
+
+def output_of(process: subprocess.Popen[str], timeout: float = 600) -> str:
+    """What it says until its end."""
+    stdin, process.stdin = process.stdin, None  # `communicate` would close it
+    output, _ = process.communicate(timeout=timeout)
+    assert stdin is not None
+    stdin.close()
+    return output
+
+
+def run(order: Options) -> tuple[int, str]:
+    with started(order) as process:
+        output = output_of(process)
+    return process.returncode, output
 
 
 def state(folder: Path, name: str) -> dict[str, Any]:

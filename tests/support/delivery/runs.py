@@ -102,7 +102,7 @@ def _role(process: psutil.Process) -> str:
     if line[0].endswith("java"):
         return "jvm"
     text = " ".join(line)
-    for mark, role in (("changefeed.runner", "driver"), ("cli.main capture", "capture"), ("tidemill.spark.worker_daemon", "worker")):
+    for mark, role in (("changefeed.runner", "driver"), ("changelog.capturing", "capture"), ("tidemill.spark.worker_daemon", "worker")):
         if mark in text:
             return role
     return "other"

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemill.capture.tikv.client.pd import GcState
 from tidemill.capture.tikv.gc import let_go
+from tidemill.changelog.log_format import CaptureRules
 from tidemill.metrics.samples import Sample
 from tidemill.server import service as s
 from tidemill.server.host.messages import Figures, progress, report
@@ -81,7 +82,7 @@ class FakeProcesses:
     capture_start: int | None = -1
     restarts: int = 0
     capture_restarts: int = 0
-    rules: Path | None = None
+    rules: CaptureRules | None = None
     level: str = ""
     children: list[dict[str, object]] = field(default_factory=list)
     heard: Callable[[bytes], None] = print
@@ -91,11 +92,12 @@ class FakeProcesses:
         self.heard, self.lost = heard, lost
         heard(report("up"))
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: Path | None) -> None:
+    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None) -> None:
         self.capture_start, self.rules = start_ts, rules
 
-    def restart_capture(self) -> None:
+    def restart_capture(self, rules: CaptureRules) -> None:
         self.capture_restarts += 1
+        self.rules = rules
 
     def tell_host(self, line: bytes) -> bool:
         self.told.append(json.loads(line))

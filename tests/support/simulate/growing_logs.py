@@ -18,7 +18,7 @@ import pyarrow as pa
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.simulate.actors import Actor
 from tests.support.simulate.drivers import History
-from tidemill.capture.initial_load import Loading, plan_what_is_asked
+from tidemill.capture.initial_load import Loading, LoadOrder, plan_what_is_asked
 from tidemill.changelog import initial_load, log_format
 from tidemill.changelog.initial_load import Part
 from tidemill.changelog.reader import read_head
@@ -112,7 +112,7 @@ class GrowingLog:
         """Plan what is asked for, and read the tables of all plans."""
         storage = GatedLog(self.history.log, actor)
         asyncio.run(plan_what_is_asked(storage, self, 1, self._tables, lambda _: True, lambda _: None, lambda _: None))  # type: ignore[arg-type]
-        for plan, _ in Loading(storage, [], {})._lacking():
+        for plan, _ in Loading(storage, LoadOrder((), "", Path()))._lacking():
             for part in initial_load.missing(storage, plan):
                 initial_load.write_part(storage, part, [self._rows(part)])
 

@@ -1,16 +1,9 @@
-"""What a group needs to find its coordinator and be admitted. It is passed in the environment or in Spark's job, never on a command
-line."""
+"""What a group needs to find its coordinator and be admitted. It is passed in an order or in Spark's job, never on a command line."""
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
-from dataclasses import asdict, dataclass, field
-
-from tidemill.errors import ConfigError
-
-VARIABLE = "TIDEMILL_GROUP_TICKET"
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +14,6 @@ class Credentials:
     port: int
     log: str = field(repr=False)
     token: str = field(repr=False)
-
-    def to_environment(self) -> dict[str, str]:
-        return {VARIABLE: json.dumps(asdict(self))}
-
-    @classmethod
-    def from_environment(cls) -> Credentials:
-        """Read the credentials. Raises ConfigError for a process that no coordinator started."""
-        try:
-            return cls(**json.loads(os.environ[VARIABLE]))
-        except (KeyError, ValueError, TypeError, RecursionError):
-            raise ConfigError(f"{VARIABLE} is not set: a group is started by `tidemill capture --workers N`") from None
 
 
 def new_token() -> str:

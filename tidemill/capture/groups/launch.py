@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 from typing import Protocol
 
-from tidemill.capture.groups.credentials import Credentials
+from tidemill.capture.groups.orders import GroupOrder, JobOrder
 from tidemill.capture.groups.scheduler import Who
-from tidemill.process import children
+from tidemill.process import children, orders
 from tidemill.process.supervisor import ChildProcess, Supervisor
 
 STOP_S = 10.0
@@ -51,8 +51,9 @@ class Processes:
     launches = True
     waits_for = "its process"
 
-    def __init__(self, credentials: Credentials, folder: Path, options: Sequence[str], on_exit: Callable[[int, int, str], None]) -> None:
-        self._credentials, self._folder, self._options, self._on_exit = credentials, folder, list(options), on_exit
+    def __init__(self, order: Callable[[int, int], GroupOrder], on_exit: Callable[[int, int, str], None]) -> None:
+        """`order`: of a group and an attempt."""
+        self._order, self._on_exit = order, on_exit
         self._processes: dict[tuple[int, int], children.Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -68,14 +69,13 @@ class Processes:
         task.add_done_callback(self._tasks.discard)
 
     async def _process(self, group: int, attempt: int) -> None:
-        numbers = ["--group", str(group), "--attempt", str(attempt), "--scratch", str(self._folder / f"group-{group}-{attempt}")]
+        argv = children.program("tidemill.capture.groups.child")
         try:
-            argv = children.program("tidemill.capture.groups.child", *numbers, *self._options)
-            variables = children.environment(self._credentials.to_environment())
-            process = await children.start(argv, variables, new_session=True)  # its stdin is held open: it ends when its coordinator does
+            process = await children.start(argv, children.environment(), new_session=True)
         except OSError as e:
             self._on_exit(group, attempt, f"its process cannot be started: {e}")
             return
+        process.tell(orders.begin(self._order(group, attempt)))  # its stdin is held open: it ends when its coordinator does
         self._processes[group, attempt] = process
         status = await process.wait()
         del self._processes[group, attempt]
@@ -101,17 +101,18 @@ class SparkJob:
     launches = False
     waits_for = "Spark, to start or to have a core free on an executor,"
 
-    def __init__(self, credentials: Credentials, folder: Path, options: Sequence[str], progress: Callable[[], int]) -> None:
-        plain = ["--scratch", str(folder), *options]
-        self._argv = children.program("tidemill.capture.spark.groups", *plain)
+    def __init__(self, order: JobOrder, progress: Callable[[], int]) -> None:
         self._trouble: tuple[str, str] | None = None
-        self._half = ChildProcess("the groups' Spark", [*self._argv, "--job", "0"], progress, credentials.to_environment())
-        self._boss = Supervisor([self._half], until=self._half.name, on_change=self._number)
+        argv = children.program("tidemill.capture.spark.groups")
+        self._half = ChildProcess("the groups' Spark", argv, progress, order=lambda: orders.begin(self._numbered(order)))
+        self._boss = Supervisor([self._half], until=self._half.name, on_change=self._note)
 
-    def _number(self) -> None:
+    def _numbered(self, order: JobOrder) -> JobOrder:
         """Number the next job, so that its attempts are newer than those before."""
+        return replace(order, job=self._half.restarts)
+
+    def _note(self) -> None:
         self._trouble = self._half.last_error or self._trouble
-        self._half.argv = [*self._argv, "--job", str(self._half.restarts)]
 
     async def run(self) -> None:
         await self._boss.run()

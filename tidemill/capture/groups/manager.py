@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tidemill.capture.config import CaptureConfig
 from tidemill.capture.groups.credentials import Credentials, new_token
 from tidemill.capture.groups.launch import Launcher, Processes, SparkJob
 from tidemill.capture.groups.messages import Assignment, Ended
+from tidemill.capture.groups.orders import GroupOrder, JobOrder
 from tidemill.capture.groups.plan import address_for
 from tidemill.capture.groups.scheduler import Action, Assign, Fail, Kill, Launch, Member, Order, Phase, Refuse, Say, Scheduler, Who
 from tidemill.capture.groups.server import Control
@@ -212,11 +214,15 @@ def _described(member: Member, seconds: float, trouble: tuple[str, str] | None) 
 
 
 def _launcher(credentials: Credentials, manager: GroupManager) -> Launcher:
-    config = manager.config
-    options = ["--log-level", config.log_level, *(["--log-file", str(config.log_file)] if config.log_file is not None else [])]
+    config, folder = manager.config, manager.folder
     if config.master is None:
-        return Processes(credentials, manager.folder, options, manager.exited)
+        return Processes(partial(group_order, credentials, config, folder), manager.exited)
     groups = len(manager.divided)
     quota = config.of_group(groups)["memory_quota"]
-    options += ["--master", config.master, "--groups", str(groups), "--memory-quota", str(quota)]
-    return SparkJob(credentials, manager.folder, options, manager.progress)
+    order = JobOrder(credentials, config.master, groups, quota, folder, config.log_level, config.log_file)
+    return SparkJob(order, manager.progress)
+
+
+def group_order(credentials: Credentials, config: CaptureConfig, folder: Path, group: int, attempt: int) -> GroupOrder:
+    """Return the order of a group's process."""
+    return GroupOrder(credentials, group, attempt, folder / f"group-{group}-{attempt}", config.log_level, config.log_file)

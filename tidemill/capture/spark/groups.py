@@ -1,22 +1,19 @@
 """The Spark side of a capture in groups: one job whose tasks each pull some partitions of the log while the capture runs.
 
-    python -m tidemill.capture.spark.groups --master MASTER --groups N --job J --memory-quota BYTES --scratch DIR
-
-The coordinator starts this driver with credentials in its environment. When the driver dies, it starts another with a greater J. Spark runs
-a task again that is lost with its executor or fails. The coordinator decides which attempt counts, and the log shuts out the others. The
-coordinator may write `kill ID` to stdin: the id of a task attempt that has gone silent. The driver ends when its stdin ends.
+The coordinator starts this driver, `python -m tidemill.capture.spark.groups`, with a `JobOrder`. When the driver dies, it starts another
+with a greater number of the job. Spark runs a task again that is lost with its executor or fails. The coordinator decides which attempt
+counts, and the log shuts out the others. The coordinator may write `kill ID` to stdin: the id of a task attempt that has gone silent. The
+driver ends when its stdin ends.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -31,8 +28,10 @@ from tidemill import logs
 from tidemill.capture.groups.credentials import Credentials
 from tidemill.capture.groups.group import Group, Outcome
 from tidemill.capture.groups.launch import ATTEMPTS
+from tidemill.capture.groups.orders import JobOrder
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
+from tidemill.process import lifeline, orders
 from tidemill.process.ending import fail
 from tidemill.process.places import with_retries
 from tidemill.spark.jobs import NOT_INSTALLED, cause_of
@@ -84,36 +83,36 @@ def pull(credentials: Credentials, job: int, level: str, groups: Iterable[int]) 
         yield group
 
 
-def run(credentials: Credentials, options: argparse.Namespace, kills: Kills) -> None:
+def run(order: JobOrder, kills: Kills) -> None:
     """Run one job to its end. Raises JobLost, NoJava; ConfigError if executors cannot run Tidemill."""
     try:
         with ExitStack() as stack:
-            _run(credentials, options, kills, stack)
+            _run(order, kills, stack)
     except (Py4JError, PySparkException) as error:
         if NOT_INSTALLED.search(str(error)):
             raise ConfigError(
-                f"executors of {options.master} cannot run a group: {cause_of(str(error))}",
+                f"executors of {order.master} cannot run a group: {cause_of(str(error))}",
                 hint="Install the same Tidemill on every machine of the cluster; PYSPARK_PYTHON names the Python that has it.",
             ) from error
-        raise JobLost(f"Spark at {options.master} gave the groups' job up: {cause_of(str(error))}") from error
+        raise JobLost(f"Spark at {order.master} gave the groups' job up: {cause_of(str(error))}") from error
 
 
-def _run(credentials: Credentials, options: argparse.Namespace, kills: Kills, stack: ExitStack) -> None:
+def _run(order: JobOrder, kills: Kills, stack: ExitStack) -> None:
     from tidemill.spark.session import start_context, stop_spark
 
     context: Any = start_context(
-        options.scratch / "groups-spark.log",
-        master=with_retries(options.master, FAILURES),
+        order.scratch / "groups-spark.log",
+        master=with_retries(order.master, FAILURES),
         name="tidemill capture",
         extra=SETTINGS,
-        defaults=sizes(options.groups, options.memory_quota),
-        host=credentials.host,
+        defaults=sizes(order.groups, order.memory_quota),
+        host=order.credentials.host,
     )
     stack.callback(stop_spark, context)
     kills.context = context._jsc.sc()
-    _log.info("Spark at %s runs %d groups as tasks (%s)", options.master, options.groups, context.applicationId)
-    work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, credentials, options.job, options.log_level)
-    context.parallelize(range(options.groups), options.groups).mapPartitions(work).collect()
+    _log.info("Spark at %s runs %d groups as tasks (%s)", order.master, order.groups, context.applicationId)
+    work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, order.credentials, order.job, order.log_level)
+    context.parallelize(range(order.groups), order.groups).mapPartitions(work).collect()
 
 
 class Kills:
@@ -132,26 +131,15 @@ class Kills:
                 _log.warning("task attempt %s cannot be killed: %s", number, cause_of(str(error)))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Entry point."""
-    from tidemill.process import lifeline
-
-    parser = argparse.ArgumentParser(prog="python -m tidemill.capture.spark.groups", description=__doc__)
-    parser.add_argument("--master", required=True)
-    parser.add_argument("--groups", type=int, required=True)
-    parser.add_argument("--job", type=int, required=True)
-    parser.add_argument("--memory-quota", type=int, required=True, help="bytes, of a group")
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--log-level", default="info")
-    parser.add_argument("--log-file", type=Path)
-    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the coordinator, which lets groups end first
     kills = Kills()
-    lifeline.hold(heard=kills.heard)
     try:
-        logs.setup(options.log_level, options.log_file, part="groups")
-        credentials = Credentials.from_environment()
-        run(credentials, options, kills)
+        order = orders.take(JobOrder)
+        lifeline.hold(heard=kills.heard)
+        logs.setup(order.log_level, order.log_file, part="groups")
+        run(order, kills)
     except TidemillError as error:
         fail(error)
 

@@ -1,7 +1,5 @@
-"""The initial load: reads tables as of one ts into the log, one Spark task per part. It runs in its own process, started by the capture.
-
-    python -m tidemill.capture.spark.snapshot --pd HOST:PORT --ts TS [--log LOG] [--master MASTER] [--scratch DIR]
-        [--ca F] [--cert F --key F]
+"""The initial load: reads tables as of one ts into the log, one Spark task per part. It runs in its own process, which the capture starts,
+`python -m tidemill.capture.spark.snapshot` with a `LoadOrder`.
 
 It reads the parts that are missing, then ends: a part that is there was written whole. Executors write into the log themselves, so all of
 them must reach LOG.
@@ -9,12 +7,9 @@ them must reach LOG.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
-import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from tidemill import logs, tso
-from tidemill.capture.config import DEFAULT_SCANS
+from tidemill.capture.initial_load import LoadOrder
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import security_of
 from tidemill.capture.tikv.read.tables import batches, drained, tasks_at_once
@@ -33,8 +28,8 @@ from tidemill.changelog.initial_load import Part, missing, note_complete, read_p
 from tidemill.changelog.storage.open import open_storage
 from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import LogError, TidemillError, made, redact
+from tidemill.process import lifeline, orders
 from tidemill.process.ending import fail
-from tidemill.process.lifeline import SUPERVISED
 from tidemill.spark.jobs import cause_of
 
 PD_RETRY_S = 30.0
@@ -129,39 +124,23 @@ def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scra
     return sum(o.rows for o in outcomes)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Entry point."""
-    from tidemill.process import lifeline
-
-    parser = argparse.ArgumentParser(prog="python -m tidemill.capture.spark.snapshot", description=__doc__)
-    parser.add_argument("--pd", required=True)
-    parser.add_argument("--log", default=os.environ.get("TIDEMILL_LOG"))
-    parser.add_argument("--ts", required=True, type=int)
-    parser.add_argument("--master")
-    for flag in ("--ca", "--cert", "--key"):
-        parser.add_argument(flag, type=Path)
-    parser.add_argument("--scratch", type=Path, default=Path())
-    parser.add_argument("--log-compression", default="none")
-    parser.add_argument("--tikv-scans", type=int, default=DEFAULT_SCANS)
-    parser.add_argument("--log-level", default="info")
-    parser.add_argument("--log-file", type=Path)
-    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    if SUPERVISED in os.environ:
-        lifeline.hold()
-    logs.setup(options.log_level, options.log_file, part="load")
     try:
+        order = orders.take(LoadOrder)
+        lifeline.hold()
+        logs.setup(order.log_level, order.log_file, part="load")
+        upstream = Upstream(order.pd, (order.ca, order.cert, order.key))
         rows = load(
-            Upstream(tuple(options.pd.split(",")), (options.ca, options.cert, options.key)),
-            options.log,
-            options.ts,
-            master=options.master,
-            scratch=options.scratch,
-            compression=options.log_compression,
-            scans=options.tikv_scans,
+            *(upstream, order.log, order.ts),
+            master=order.master,
+            scratch=order.scratch,
+            compression=order.compression,
+            scans=order.scans,
         )
     except TidemillError as error:
         fail(error)
-    log.info("%d rows at %s are in the log", rows, tso.describe(options.ts))
+    log.info("%d rows at %s are in the log", rows, tso.describe(order.ts))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `tidemill run` starts: the ts at which capture and changefeed begin, and their command lines."""
+"""What `tidemill run` starts: the ts at which capture and changefeed begin, and their orders."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import asyncio
 import logging
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tidemill import tso
+from tidemill.capture.config import CAPTURE, CaptureConfig
 from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
 from tidemill.changefeed.restart_backoff import STUCK_S, Patience
 from tidemill.changefeed.restart_rule import RestartRule
 from tidemill.changefeed.run_status import resolved_of
-from tidemill.changefeed.runner_options import LOG_VARIABLE, SINK_VARIABLE
+from tidemill.changefeed.runner_options import Options as FeedOptions
 from tidemill.changelog.files.bounds import before_tables, holds_tables
 from tidemill.changelog.storage.open import open_storage
-from tidemill.cli.shared import options as shared
+from tidemill.cli.canal.serving import Serving
 from tidemill.cli.shared.console import Console
 from tidemill.config.canal import CanalOptions
-from tidemill.config.file import ChangefeedConfig
 from tidemill.config.uri import SinkUri
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, redact
-from tidemill.process.children import program, python
+from tidemill.process import orders
+from tidemill.process.children import program
 from tidemill.process.places import is_here
 from tidemill.process.supervisor import ChildProcess
 
 CHANGEFEED_ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 LONGEST_ID = 128
+RUNNER, CANAL = "tidemill.changefeed.runner", "tidemill.cli.canal.serving"
 PD_PATIENCE_S = 10.0  # at the start; a running capture waits forever
 
 log = logging.getLogger(__name__)
@@ -37,36 +39,38 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line, checked as far as it can be without IO."""
+    """The command line, checked as far as it can be without IO. `capture`, `feed`: what the children are started with, but for times."""
 
-    pd: str
-    sink_uri: str
+    capture: CaptureConfig
+    feed: FeedOptions
     sink: SinkUri
-    log: str
-    changefeed_id: str
-    data_dir: Path
-    start_ts: str | None
-    target_ts: str | None
-    config_file: Path | None
-    config: ChangefeedConfig
-    zone: str
-    status_addr: str | None
-    common_options: tuple[str, ...]
-    capture_options: tuple[str, ...]
-    feed_options: tuple[str, ...]
-    snapshot: bool = False
-    master: str | None = None
-    workers: int = 1
-    state: str | None = None
+    start_ts: str | None = None
+    target_ts: str | None = None
+    config_file: Path | None = None
+    status_addr: str | None = None
     stuck_s: float = STUCK_S
     console: Console | None = None
-    log_file: Path | None = None
-    tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)  # --ca, --cert and --key of the upstream
+
+    @property
+    def pd(self) -> str:
+        return ",".join(self.capture.pd)
+
+    @property
+    def log(self) -> str:
+        return self.capture.log
+
+    @property
+    def changefeed_id(self) -> str:
+        return self.feed.changefeed
+
+    @property
+    def data_dir(self) -> Path:
+        return self.feed.data_dir
 
     @property
     def ahead(self) -> int:
         """How far before the log's start the feed begins, for --snapshot: see `changelog.files.bounds`."""
-        return -before_tables(0, created=self.sink.create_tables) if self.snapshot else 0
+        return -before_tables(0, created=self.sink.create_tables) if self.capture.snapshot else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,9 @@ async def resolve(options: Options, folder: FeedFolder) -> Times:
     Raises ConfigError, StartTsOutOfLog, ClusterMismatch, FeedMismatch and what PD answers.
     """
     from tidemill.capture.tikv.client.pd import PdClient
-    from tidemill.capture.tikv.client.tls import security_of
     from tidemill.changelog.reader import LogReader, log_exists
 
-    addresses = options.pd.split(",")
-    client = await PdClient.connect(addresses, retry_s=PD_PATIENCE_S, security=security_of(addresses, *options.tls))
+    client = await PdClient.connect(options.capture.pd, retry_s=PD_PATIENCE_S, security=options.capture.security)
     try:
         now, cluster_id = await client.tso(), str(client.cluster_id)
     finally:
@@ -126,7 +128,7 @@ async def resolve(options: Options, folder: FeedFolder) -> Times:
         begin = now if start is None else start
         if known is not None:
             begin = known.start_ts + options.ahead
-        return Times(begin, begin - options.ahead, target, options.snapshot, now)
+        return Times(begin, begin - options.ahead, target, options.capture.snapshot, now)
     reader = LogReader(options.log)
     if reader.identity.cluster_id != cluster_id:
         raise ClusterMismatch(
@@ -134,10 +136,10 @@ async def resolve(options: Options, folder: FeedFolder) -> Times:
             hint="Name the PD of the log's cluster, or another --log.",
         )
     if known is not None:
-        if options.snapshot and not holds_tables(reader, known.start_ts + options.ahead):
+        if options.capture.snapshot and not holds_tables(reader, known.start_ts + options.ahead):
             _tell_of_snapshot(options, known.start_ts if delivered is None else delivered)
         return Times(None, None, target, now=now)
-    if options.snapshot:
+    if options.capture.snapshot:
         return Times(None, _start_of_tables(reader, start) - options.ahead, target, now=now)
     begin = reader.resolved_ts() if start is None else start
     _check_inside(reader, "--start-ts", begin)
@@ -148,7 +150,7 @@ async def resolve(options: Options, folder: FeedFolder) -> Times:
 
 def _tell_of_snapshot(options: Options, at: int) -> None:
     """Warn that --snapshot has no effect on a changefeed that is there already."""
-    if options.snapshot:
+    if options.capture.snapshot:
         log.warning(
             "changefeed %s is there already and goes on from %s; --snapshot is for new ones: `tidemill resync` reads one table again",
             *(options.changefeed_id, tso.describe(at)),
@@ -184,41 +186,41 @@ def _identity(options: Options, cluster_id: str, start_ts: int) -> FeedIdentity:
         cluster_id=cluster_id,
         log=redact(open_storage(options.log).location),
         sink=options.sink.identity,
-        config=options.config.given(),
-        tz=options.zone,
+        config=options.feed.config.given(),
+        tz=options.feed.tz or "UTC",
         start_ts=start_ts,
     )
 
 
 def children(options: Options, times: Times, folder: FeedFolder, *, new: bool = False) -> list[ChildProcess]:
-    """Return the two child processes. Addresses of log and sink are passed by the environment, because they may hold passwords."""
-    capture = ["capture", "--pd", options.pd, "--data-dir", str(folder.capture), *options.capture_options]
-    feed = ["--changefeed-id", options.changefeed_id, "--data-dir", str(options.data_dir), f"--tz={options.zone}", *options.feed_options]
-    capture += given(("--start-ts", times.capture_start))
-    capture += ["--snapshot"] if times.snapshot else []
-    capture += given(("--master", _master_of_capture(options, times)))
-    feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", options.config_file))
-    feed += given(("--upstream-ts", times.now))
-    common = options.common_options
-    log_only = {LOG_VARIABLE: options.log}
-    both = {**log_only, SINK_VARIABLE: options.sink_uri}
-    keeper = RestartRule(folder, Patience(options.stuck_s), resume=resume_command(options.data_dir, options.changefeed_id), new=new)
+    """Return the child processes."""
+    master = _master_of_capture(options, times)
+    capture = replace(options.capture, data_dir=folder.capture, snapshot=times.snapshot, master=master)
+    if times.capture_start is not None:
+        capture = replace(capture, start_ts=str(times.capture_start))
+    feed = replace(options.feed, start_ts=times.feed_start, target_ts=times.target, upstream_ts=times.now, supervised=True)
+    rule = RestartRule(folder, Patience(options.stuck_s), resume=resume_command(options.data_dir, options.changefeed_id), new=new)
     found = [
-        ChildProcess("capture", python("tidemill.cli.main", *capture, *common), lambda: resolved_of(folder), log_only),
-        ChildProcess("changefeed", program("tidemill.changefeed.runner", *feed, *common), secrets=both, rule=keeper, writes=True),
+        ChildProcess("capture", program(CAPTURE), lambda: resolved_of(folder), lambda: orders.begin(capture)),
+        ChildProcess(
+            "changefeed", program(RUNNER), order=lambda: orders.begin(replace(feed, retries=rule.retries)), rule=rule, writes=True
+        ),
     ]
     if (canal := options.sink.canal) is not None and canal.listen:
-        serve = ["canal", "--listen", canal.listen, "--status-file", str(folder.server), *_canal_options(canal)]
-        serve += given(("--config", options.config_file))
-        store = {shared.STORE_VARIABLE: canal.store}
-        found.append(ChildProcess("canal", python("tidemill.cli.main", *serve, *common), lambda: resolved_of(folder), store))
+        wait = "any" if canal.any_wait else None
+        serving = Serving(
+            store=canal.store,
+            listen=canal.listen,
+            config=options.config_file,
+            destination=canal.destination,
+            start_ts=str(canal.start_ts) if canal.start_ts is not None else None,
+            get_wait=wait,
+            status_file=folder.server,
+            log_level=feed.log_level,
+            log_file=feed.log_file,
+        )
+        found.append(ChildProcess("canal", program(CANAL), lambda: resolved_of(folder), lambda: orders.begin(serving)))
     return found
-
-
-def _canal_options(canal: CanalOptions) -> list[str]:
-    """What the sink URI says of its destination."""
-    wait = "any" if canal.any_wait else None
-    return list(given(("--destination", canal.destination), ("--start-ts", canal.start_ts), ("--get-wait", wait)))
 
 
 def check_canal(canal: CanalOptions | None, config: Path | None) -> None:
@@ -236,11 +238,7 @@ def resume_command(data_dir: Path, changefeed_id: str) -> str:
 
 def _master_of_capture(options: Options, times: Times) -> str | None:
     """Return the Spark master of the capture, if it needs one: for an initial load, or for groups on a cluster."""
-    if options.workers > 1:
-        return None if is_here(options.master) else options.master
-    return options.master if times.snapshot else None
-
-
-def given(*options: tuple[str, object]) -> tuple[str, ...]:
-    """Return flags and values of the options that have a value."""
-    return tuple(text for flag, value in options if value is not None for text in (flag, str(value)))
+    master = options.feed.master
+    if (options.capture.workers or 1) > 1:
+        return None if is_here(master) else master
+    return master if times.snapshot else None

@@ -16,11 +16,13 @@ from tidemill import logs, tso
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.preflight import check_sink_reachable
 from tidemill.changefeed.run_status import RunStatus, error_dict
+from tidemill.changefeed.runner_options import RETRY_S
+from tidemill.changefeed.runner_options import Options as FeedOptions
 from tidemill.changelog.log_format import IDENTITY
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
 from tidemill.changelog.storage.open import open_storage
-from tidemill.cli.changefeeds.launch import Options, check_canal, check_id, children, given, resolve
+from tidemill.cli.changefeeds.launch import Options, check_canal, check_id, children, resolve
 from tidemill.cli.changefeeds.starting import orphans_gone, reached, unless
 from tidemill.cli.shared import options as shared
 from tidemill.cli.shared.console import of_uri
@@ -45,7 +47,6 @@ from tidemill.server.page.of_run import RunPage
 from tidemill.spark import settings
 
 STATUS_EVERY_S = 1.0
-RETRY_S = 300.0  # default of --sink-retry
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ async def run(options: Options) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     loop.add_signal_handler(signal.SIGUSR1, resumed.set)
-    folder = FeedFolder(options.data_dir, options.changefeed_id, options.state)
+    folder = FeedFolder(options.data_dir, options.changefeed_id, options.feed.state)
     times = await unless(over, reached(folder, lambda: resolve(options, folder)))
     if times is None:
         return
@@ -82,7 +83,7 @@ def _check_reachable(options: Options, *, new: bool) -> None:
     check_free(storage)
     if new:
         check_sink_reachable(options.sink)
-        check_master_reachable(options.master)
+        check_master_reachable(options.feed.master)
     if storage.read(IDENTITY) is None:
         check_place(storage)
 
@@ -133,10 +134,10 @@ async def _resume(resumed: asyncio.Event, supervisor: Supervisor) -> None:
 def _page(options: Options, run_status: RunStatus) -> RunPage:
     """Return the web page. Lines of the log come from --log-file, or from this process, which passes its children's on."""
     ring = Ring()
-    if options.log_file is None and options.status_addr:
+    if options.feed.log_file is None and options.status_addr:
         logs.listen(ring.add)
-    file = FileEnd(options.log_file) if options.log_file is not None else None
-    return RunPage(run_status.snapshot, version=build_info().labels["version"], sink_uri=options.sink_uri, ring=ring, file=file)
+    file = FileEnd(options.feed.log_file) if options.feed.log_file is not None else None
+    return RunPage(run_status.snapshot, version=build_info().labels["version"], sink_uri=options.feed.sink_uri, ring=ring, file=file)
 
 
 async def _report(run_status: RunStatus, page: RunPage) -> None:
@@ -233,30 +234,45 @@ def command(
     `tidemill changefeed resume`. SIGTERM stops the run at the end of a batch. The first start creates the changefeed and fixes its
     settings; a later start continues from its checkpoint.
     """
-    from tidemill.capture.config import DEFAULT_GRACE, DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes, split_table
+    from tidemill.capture.config import duration_ms
     from tidemill.capture.groups.plan import groups_of
+    from tidemill.cli.shared.capture_settings import capture_settings
 
     logs.setup(log_level, log_file, part="run")
     check_master(master)
-    with contextlib.suppress(LogUnavailable):  # what is away is waited for below
-        groups_of(
-            CaptureConfig(
-                pd=tuple(pd.split(",")),
-                log=log,
-                partitions=log_partitions,
-                split_tables=tuple(split_table(text) for text in split_tables or ()),
-                data_dir=data_dir,
-                master=None if is_here(master) else master,
-                workers=workers or 1,
-                control_addr=control_addr,
-                memory_quota=size_bytes(memory_quota or DEFAULT_QUOTA, "--memory-quota"),
-                stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--region-stuck-after") / 1000,
-                lock_grace=duration_ms(lock_grace or DEFAULT_GRACE, "--lock-grace") / 1000,
-            )
-        )
     changefeed = load_config(config)
-    without = {"--snapshot": snapshot, "--workers": (workers or 1) > 1, "--split-table": split_tables, "bdr-mode": changefeed.bdr_mode}
-    of_binlogs = shared.binlog_options(binlog, drainer_addr, drainer_id, without)
+    capture = capture_settings(
+        pd=pd,
+        log=log,
+        data_dir=data_dir,
+        partitions=log_partitions,
+        split_tables=split_tables,
+        compression=log_compression,
+        retention=log_retention,
+        gc_ttl=gc_ttl,
+        transport=transport,
+        memory_quota=memory_quota,
+        stuck_after=stuck_after,
+        lock_grace=lock_grace,
+        tikv_scans=tikv_scans,
+        ca=ca,
+        cert=cert,
+        key=key,
+        rules_file=capture_config,
+        snapshot=snapshot,
+        workers=workers or 1,
+        master=None if is_here(master) else master,
+        control_addr=control_addr,
+        filter_loop=changefeed.bdr_mode,
+        filter_loop_is="bdr-mode",
+        binlog=binlog,
+        drainer_addr=drainer_addr,
+        drainer_id=drainer_id,
+        log_level=log_level,
+        log_file=log_file,
+    )
+    with contextlib.suppress(LogUnavailable):  # an unreachable log is retried below
+        groups_of(capture)
     stuck_s = changefeed.stuck_s if stuck is None else _seconds(stuck)
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S
     zone = zone_name(parse_zone(tz))
@@ -265,56 +281,32 @@ def command(
     sink_uri, console = of_uri(sink_uri, data_dir.absolute() / "console" / f"{check_id(changefeed_id)}.jsonl")
     sink = checked_sink(changefeed, sink_uri)
     check_canal(sink.canal, config)
-    options = Options(
-        pd=pd,
-        sink_uri=sink_uri,
-        sink=sink,
+    feed = FeedOptions(
+        changefeed=check_id(changefeed_id),
         log=log,
-        changefeed_id=check_id(changefeed_id),
         data_dir=data_dir,
+        sink_uri=sink_uri,
+        config=changefeed,
+        tz=zone,
+        master=master,
+        trigger_ms=trigger_ms,
+        retry_s=min(retry_s, stuck_s),
+        skip_rows=parse_skip_rows(skip_row or ()),
+        state=state,
+        spark_conf=settings.options(spark_conf or ()),
+        log_level=log_level,
+        log_file=log_file,
+    )
+    options = Options(
+        capture=capture,
+        feed=feed,
+        sink=sink,
         start_ts=start_ts,
         target_ts=target_ts,
         config_file=config,
-        config=changefeed,
-        zone=zone,
-        master=master,
-        snapshot=snapshot,
-        tls=(ca, cert, key),
         status_addr=status_addr,
-        log_file=log_file,
-        common_options=given(("--log-level", log_level), ("--log-file", log_file)),
-        capture_options=given(
-            ("--log-partitions", log_partitions),
-            *(("--split-table", text) for text in split_tables or ()),
-            ("--log-compression", log_compression),
-            ("--log-retention", log_retention),
-            ("--gc-ttl", gc_ttl),
-            ("--transport", transport),
-            ("--memory-quota", memory_quota),
-            ("--region-stuck-after", stuck_after),
-            ("--lock-grace", lock_grace),
-            ("--tikv-scans", tikv_scans),
-            ("--ca", ca),
-            ("--cert", cert),
-            ("--key", key),
-            ("--config", capture_config),
-            ("--workers", workers or 1),
-            ("--control-addr", control_addr),
-        )
-        + (("--filter-loop",) if changefeed.bdr_mode else ())
-        + of_binlogs,
-        workers=workers or 1,
-        state=state,
         stuck_s=stuck_s,
         console=console,
-        feed_options=given(
-            ("--master", master),
-            ("--state", state),
-            *(("--spark-conf", f"{name}={value}") for name, value in settings.options(spark_conf or ()).items()),
-            ("--trigger-ms", trigger_ms),
-            ("--retry-s", min(retry_s, stuck_s)),
-            *(("--skip-row", rule) for rule in parse_skip_rows(skip_row or ())),
-        ),
     )
     logging.getLogger(__name__).info("TIMESTAMP values are written in the time zone %s", zone)
     for warning in (*changefeed.warnings, *options.sink.warnings):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill import logs
-from tidemill.cli.changefeeds.launch import given
 from tidemill.cli.changefeeds.server_file import read
 from tidemill.cli.shared import options as shared
 from tidemill.cli.shared.folders import made_folder
@@ -136,12 +135,15 @@ def command(
     """
     from tidemill.capture.config import duration_ms
     from tidemill.capture.tikv.client.tls import security_of
+    from tidemill.changefeed.runner_options import RETRY_S, TRIGGER_MS
+    from tidemill.cli.shared.capture_settings import capture_settings
     from tidemill.secret import secret_of
     from tidemill.server.api.listener import Certificates
     from tidemill.server.api.tokens import Tokens
+    from tidemill.server.host.messages import HostOrder
     from tidemill.server.options import TICDC_VERSION, ServerOptions, checked_ticdc_version
     from tidemill.server.run import locked, serve
-    from tidemill.server.standing_by import Commands
+    from tidemill.server.standing_by import Standby
     from tidemill.server.upstream import Upstream
 
     if pd is None or log_place is None:
@@ -162,8 +164,6 @@ def command(
     allowed = tuple(_listed(cert_allowed_cn))
     certificates = Certificates(cert, key, ca, allowed, mtls)
     certificates.context()
-    retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None
-    common = given(("--log-level", log_level), ("--log-file", log_file))
     options = ServerOptions(
         log=log_place,
         data_dir=data_dir.absolute(),
@@ -178,43 +178,46 @@ def command(
         ticdc_version=checked_ticdc_version(ticdc_version or TICDC_VERSION),
         permitted=_permitted(secret_folders, secret_env_prefix, secret_commands, sink_folders, allow_sink_hosts),
     )
-    commands = Commands(
+    capture = capture_settings(
         pd=pd,
         log=log_place,
+        data_dir=data_dir.absolute() / "capture",
+        partitions=log_partitions,
+        split_tables=split_tables,
+        compression=log_compression,
+        retention=log_retention,
+        gc_ttl=gc_ttl,
+        transport=transport,
+        memory_quota=memory_quota,
+        stuck_after=stuck_after,
+        lock_grace=lock_grace,
+        tikv_scans=tikv_scans,
+        ca=ca,
+        cert=cert,
+        key=key,
+        rules_file=capture_config,
+        workers=workers or 1,
+        control_addr=control_addr,
+        master=None if is_here(master) or not workers else master,
+        log_level=log_level,
+        log_file=log_file,
+    )
+    host = HostOrder(
+        log=log_place,
         data_dir=data_dir.absolute(),
-        capture=given(
-            ("--log-partitions", log_partitions),
-            *(("--split-table", text) for text in split_tables or ()),
-            ("--log-compression", log_compression),
-            ("--log-retention", log_retention),
-            ("--gc-ttl", gc_ttl),
-            ("--transport", transport),
-            ("--memory-quota", memory_quota),
-            ("--region-stuck-after", stuck_after),
-            ("--lock-grace", lock_grace),
-            ("--tikv-scans", tikv_scans),
-            ("--ca", ca),
-            ("--cert", cert),
-            ("--key", key),
-            ("--config", capture_config),
-            ("--workers", workers or 1),
-            ("--control-addr", control_addr),
-            ("--master", None if is_here(master) or not workers else master),
-        ),
-        host=given(
-            ("--master", master),
-            *(("--spark-conf", f"{name}={value}") for name, value in settings.options(spark_conf or ()).items()),
-            ("--trigger-ms", trigger_ms),
-            ("--retry-s", retry_s),
-        ),
-        common=common,
+        master=master,
+        spark_conf=settings.options(spark_conf or ()),
+        trigger_ms=trigger_ms or TRIGGER_MS,
+        retry_s=duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S,
+        log_level=log_level,
+        log_file=log_file,
     )
     lines = secret_of("auth", {"auth-file": auth_file, "auth-env": auth_env, "auth-command": auth_command}, "the command line")
     tokens = Tokens(auth_file, lines) if lines else None
     upstream = Upstream(addresses, security_of(addresses, ca, cert, key))
     made_folder("--data-dir", options.data_dir)
     with locked(options.data_dir):
-        asyncio.run(serve(options, commands, addr, upstream, certificates, tokens, log_file))
+        asyncio.run(serve(options, Standby(capture, host), addr, upstream, certificates, tokens, log_file))
 
 
 def _permitted(secrets: str | None, prefix: str | None, commands: str | None, sinks: str | None, hosts: str | None) -> Permitted:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import uvloop
 
-from tidemill import logs, plugins
-from tidemill.capture.capture import Capture
-from tidemill.capture.config import (
-    DEFAULT_GRACE,
-    DEFAULT_QUOTA,
-    DEFAULT_SCANS,
-    DEFAULT_STUCK,
-    CaptureConfig,
-    duration_ms,
-    size_bytes,
-    split_table,
-)
-from tidemill.capture.groups.plan import groups_of
-from tidemill.capture.tikv.feed.base import Transport
-from tidemill.changelog.files.segment import COMPRESSIONS
-from tidemill.changelog.log_format import CaptureRules, Source
-from tidemill.cli.shared.folders import made_folder
+from tidemill.cli.changelog.capturing import capture
+from tidemill.cli.shared.capture_settings import capture_settings
 from tidemill.cli.shared.options import (
     BinlogOption,
     DrainerAddrOption,
@@ -39,12 +22,8 @@ from tidemill.cli.shared.options import (
     StatusAddrOption,
     StuckAfterOption,
     TikvScansOption,
-    binlog_options,
 )
 from tidemill.cli.shared.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import ConfigError, LogUnavailable
-from tidemill.process.places import check_master_reachable
-from tidemill.traces import process as traces
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -120,83 +99,40 @@ def command(
             "--data-dir", help="Folder for status.json and scratch files. Default: LOG.capture. Required if the log is on an object store."
         ),
     ] = None,
-    term: Annotated[int, typer.Option("--term", hidden=True, help="Of the server that started it.")] = 0,
     log_level: LogLevelOption = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
     """Capture a TiDB cluster (7.5 or newer, or with --binlog one up to 8.3) into a change log, without delivering. An existing log is
     continued where it ends."""
-    if compression not in COMPRESSIONS:
-        raise ConfigError(f"--log-compression {compression!r} is unknown", hint=f"Use one of {', '.join(COMPRESSIONS)}.")
-    if transport not in tuple(Transport):
-        raise ConfigError(f"--transport {transport!r} is unknown", hint="Use h2 or grpc.")
-    logs.setup(log_level, log_file, part="capture")
-    traces.begin("capture")
-    check_master_reachable(master)
-    settings = CaptureConfig(
-        pd=tuple(pd.split(",")),
+    settings = capture_settings(
+        pd=pd,
         log=log,
         start_ts=start_ts,
         partitions=partitions,
-        split_tables=tuple(split_table(text) for text in split_tables or ()),
+        split_tables=split_tables,
         compression=compression,
-        retention_ms=duration_ms(retention, "--log-retention"),
+        retention=retention,
+        rules_file=config,
+        snapshot=snapshot,
+        workers=workers,
+        master=master,
+        control_addr=control_addr,
         gc_ttl=gc_ttl,
-        transport=Transport(transport),
-        memory_quota=size_bytes(memory_quota or DEFAULT_QUOTA, "--memory-quota"),
+        transport=transport,
+        memory_quota=memory_quota,
         ca=ca,
         cert=cert,
         key=key,
-        stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--region-stuck-after") / 1000,
-        lock_grace=duration_ms(lock_grace or DEFAULT_GRACE, "--lock-grace") / 1000,
-        tikv_scans=tikv_scans or DEFAULT_SCANS,
+        stuck_after=stuck_after,
+        lock_grace=lock_grace,
+        tikv_scans=tikv_scans,
         filter_loop=filter_loop,
-        term=term,
+        binlog=binlog,
+        drainer_addr=drainer_addr,
+        drainer_id=drainer_id,
         status_addr=status_addr,
         data_dir=data_dir,
-        snapshot=snapshot,
-        master=master,
-        workers=workers,
-        control_addr=control_addr,
         log_level=log_level,
         log_file=log_file,
-        rules=capture_rules(config) if config is not None else None,
     )
-    if data_dir is not None:
-        made_folder("--data-dir", data_dir)
-    if settings.master is not None:
-        with suppress(LogUnavailable):  # the capture waits for the log, or tells
-            if groups_of(settings):
-                from tidemill.spark.session import find_java
-
-                find_java()
-    without = {"--snapshot": snapshot, "--workers": (workers or 1) > 1, "--split-table": split_tables, "--filter-loop": filter_loop}
-    from_binlog = binlog_options(binlog, drainer_addr, drainer_id, without)
-    if source is not None:
-        uvloop.run(_brought(source)(settings).run())
-        return
-    if not from_binlog:
-        uvloop.run(Capture(settings).run())
-        return
-    from tidemill.binlog.source.capture import BinlogCapture
-
-    uvloop.run(BinlogCapture(settings, drainer_addr or "", drainer_id or "").run())
-
-
-def _brought(source: str) -> Callable[[CaptureConfig], Any]:
-    """The source of another package. Raises ConfigError."""
-    offered = plugins.offered(plugins.SOURCES, frozenset(Source))
-    if source not in offered:
-        names = ", ".join(offered) or "none"
-        raise ConfigError(f"--source {source}: no package brings it", hint=f"Install the package. Those that are installed bring: {names}.")
-    found: Callable[[CaptureConfig], Any] = plugins.load(offered[source])
-    return found
-
-
-def capture_rules(path: Path) -> CaptureRules:
-    """The table rules of a changefeed's TOML file. Raises ConfigError."""
-    from tidemill.config.file import load_config
-
-    config = load_config(path)
-    config.table_filter()
-    return CaptureRules(0, tuple(config.filter.rules), config.case_sensitive)
+    capture(replace(settings, source=source) if source is not None else settings)

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from tidemill.errors import ConfigError
 
 STORE_VARIABLE = "TIDEMILL_CANAL_STORE"
 """The environment's entry store for `tidemill canal`: a URL may hold a password."""
@@ -116,16 +113,3 @@ DrainerAddrOption = Annotated[
 DrainerIdOption = Annotated[
     str | None, typer.Option("--drainer-id", help="With --binlog: the Drainer's name in the registry. Default: one of the log's own.")
 ]
-
-
-def binlog_options(binlog: bool, addr: str | None, node_id: str | None, without: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the flags of a capture of binlogs. `without`: what does not go with them, by flag. Raises ConfigError."""
-    given = [(flag, value) for flag, value in (("--drainer-addr", addr), ("--drainer-id", node_id)) if value is not None]
-    if not binlog:
-        for flag, _ in given:
-            raise ConfigError(f"{flag} is for captures of binlogs", hint="Give --binlog too.")
-        return ()
-    for flag, value in without.items():
-        if value:
-            raise ConfigError(f"{flag} does not go with --binlog: one Drainer takes all binlogs as they come", hint=f"Leave {flag} out.")
-    return ("--binlog", *(text for pair in given for text in pair))

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tidemill.capture.initial_load import answered, ask_backfill
@@ -17,7 +16,6 @@ from tidemill.capture.status import CaptureStatus
 from tidemill.changelog.feeds import is_passing
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.reader import LogReader, existing_log
-from tidemill.changelog.storage import durable
 from tidemill.config.file import ChangefeedConfig
 from tidemill.server.changefeeds import capture_rules
 from tidemill.server.changefeeds.feed_store import FeedStore
@@ -65,8 +63,7 @@ class CaptureControl:
         assert self._server.processes is not None
         if not self._options.own_rules:
             self._rules = await asyncio.to_thread(self._wanted_rules, *more)
-            await asyncio.to_thread(self._write_rules)
-        self._server.processes.start_capture(start_ts, self.resolved_ts, None if self._options.own_rules else self._rules_file)
+        self._server.processes.start_capture(start_ts, self.resolved_ts, None if self._options.own_rules else self._rules)
 
     def ended(self) -> None:
         """The term is over, and the capture with it."""
@@ -82,13 +79,6 @@ class CaptureControl:
         return self.status().resolved_ts
 
     # ---- which tables it takes
-
-    @property
-    def _rules_file(self) -> Path:
-        return self._options.data_dir / "capture.toml"
-
-    def _write_rules(self) -> None:
-        durable.write(self._rules_file, capture_rules.toml(self._rules).encode(), sync=False)
 
     async def widen(self, config: ChangefeedConfig) -> Kept:
         """Let the capture take the tables of a changefeed that is to begin at a given ts at once, before all that may take a while: the
@@ -130,9 +120,8 @@ class CaptureControl:
         if wanted == self._rules:
             return
         self._rules = wanted
-        await asyncio.to_thread(self._write_rules)
         log.info("the capture starts again, for the tables %s", ", ".join(wanted.rules))
-        self._server.processes.restart_capture()
+        self._server.processes.restart_capture(wanted)
 
     async def until_taken(self) -> int:
         """Wait until the log has the rules that the capture was given last. Return the ts from which on they hold. Raises

@@ -6,7 +6,6 @@ lists differ, the exclusions are left out, and the capture takes some tables mor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from tidemill.changelog.log_format import CaptureRules, LogIdentity
@@ -48,8 +47,3 @@ def lacking(identity: LogIdentity, ts: int, wanted: TableFilter, tables: Sequenc
     ]
     ours = [(v.schema, v.table) for v in tables if v.info.has_rows and wanted.matches(v.schema, v.table)]
     return [f"{schema}.{table}" for schema, table in ours if not all(f.matches(schema, table) for f in filters)]
-
-
-def toml(rules: CaptureRules) -> str:
-    """The text of a --capture-config file with these rules."""
-    return f"case-sensitive = {json.dumps(rules.case_sensitive)}\n[filter]\nrules = {json.dumps(list(rules.rules), ensure_ascii=True)}\n"

@@ -1,6 +1,6 @@
 """What server and host say to each other: JSON objects, a line each. Pure.
 
-The server writes commands to the host's stdin. They are short, so that each is written as a whole or not at all:
+The server starts the host with a `HostOrder`, see `process.orders`, and then writes commands to its stdin:
 
     {"do": "start", "feed": ID, "run": N, "retries": true}   run it, by its settings.json. N: a number that reports bring back
     {"do": "stop", "feed": ID}                               at the end of its batch
@@ -23,13 +23,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from tidemill.changefeed.runner_options import RETRY_S, TRIGGER_MS
 from tidemill.errors import MalformedMessage
 from tidemill.statefile import fitting
 
-LONGEST_COMMAND = 4096
-"""A pipe takes so many bytes as a whole."""
+
+@dataclass(frozen=True, slots=True)
+class HostOrder:
+    """What the delivery host is started with. `log` and `spark_conf` may hold passwords."""
+
+    log: str = field(repr=False)
+    data_dir: Path
+    master: str | None = None  # None: this machine
+    spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    trigger_ms: int = TRIGGER_MS
+    retry_s: float = RETRY_S
+    term: int = 1  # of the server that leads
+    log_level: str = "info"
+    log_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +67,7 @@ class Figures:
 
 def command(do: str, **more: Any) -> bytes:
     """Return a line for the host."""
-    line = _line({"do": do, **more})
-    assert len(line) <= LONGEST_COMMAND
-    return line
+    return _line({"do": do, **more})
 
 
 def log_level(level: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The delivery host, a process: `python -m tidemill.server.host.process …`. `tidemill server` starts and supervises it.
+"""The delivery host, a process: `python -m tidemill.server.host.process`, with a `HostOrder`. `tidemill server` starts and supervises it.
 
 It starts and stops changefeeds as the server says (`messages.py`), and ends with 0 after SIGTERM or SIGINT, each changefeed at the end of
 its batch. If Spark's Java process dies, or the log is broken, it ends with an error and is started again.
@@ -6,7 +6,6 @@ its batch. If Spark's Java process dies, or the log is broken, it ends with an e
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import logging
 import os
@@ -14,29 +13,26 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tidemill import logs
 from tidemill.changefeed.feed_folder import FeedFolder, FeedLocked, below
-from tidemill.changefeed.runner_options import LOG_VARIABLE, Options
+from tidemill.changefeed.runner_options import Options
 from tidemill.changelog.log_format import SERVER
 from tidemill.errors import MalformedMessage, TidemillError, redact
 from tidemill.extras import ExtraMissing
-from tidemill.process import lifeline, standby
+from tidemill.process import lifeline, orders
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.protocols.all import PROTOCOLS
 from tidemill.protocols.spec import load
 from tidemill.rules.skip import parse_skip_rows
 from tidemill.server.host.feed import HostedFeed, Shared
-from tidemill.server.host.messages import parse, progress, report
+from tidemill.server.host.messages import HostOrder, parse, progress, report
 from tidemill.server.host.shared_log import SharedLog
 from tidemill.server.host.shared_spark import SharedSpark
 from tidemill.server.settings import FeedSettings
-from tidemill.spark import settings as spark_settings
 from tidemill.traces import process as traces
 
 log = logging.getLogger("tidemill.server.host.process")  # as a program its __name__ is another
@@ -50,9 +46,8 @@ END_WITHIN_S = 20.0
 class Host:
     """Runs changefeeds until it is to end."""
 
-    def __init__(self, location: str, data_dir: Path, spark: SharedSpark, *, trigger_ms: int, retry_s: float, term: int) -> None:
-        self._location, self._data_dir, self._spark = location, data_dir, spark
-        self._trigger_ms, self._retry_s, self._term = trigger_ms, retry_s, term
+    def __init__(self, order: HostOrder, spark: SharedSpark) -> None:
+        self._order, self._spark = order, spark
         self.over = threading.Event()
         self._error: TidemillError | None = None
         self._log: SharedLog | None = None
@@ -102,7 +97,7 @@ class Host:
             self._say(report("ended", feed=feed, run=run, how="failed", code=FeedLocked.code, message=text, retryable=True))
             return
         try:
-            options = self._options(FeedSettings.load(FeedFolder(self._data_dir, feed).path), retries)
+            options = self._options(FeedSettings.load(FeedFolder(self._order.data_dir, feed).path), retries)
         except (TidemillError, FileNotFoundError) as error:
             code = error.code if isinstance(error, TidemillError) else "TM:ErrFeedBroken"
             self._say(report("ended", feed=feed, run=run, how="failed", code=code, message=redact(str(error)), retryable=False))
@@ -112,22 +107,22 @@ class Host:
         hosted.start()
 
     def _options(self, settings: FeedSettings, retries: bool) -> Options:
+        order = self._order
         return Options(
             changefeed=settings.changefeed,
-            log=self._location,
-            data_dir=self._data_dir,
-            sink_uri=settings.sink_text(self._data_dir),
+            log=order.log,
+            data_dir=order.data_dir,
+            sink_uri=settings.sink_text(order.data_dir),
             config=settings.checked(),
             tz=settings.tz,
             start_ts=settings.start_ts,
             target_ts=settings.target_ts or None,
-            master=None,
-            trigger_ms=self._trigger_ms,
-            retry_s=min(self._retry_s, settings.checked().stuck_s),
+            trigger_ms=order.trigger_ms,
+            retry_s=min(order.retry_s, settings.checked().stuck_s),
             supervised=True,
             retries=retries,
-            shared=below(self._location, SERVER),
-            term=self._term,
+            shared=below(order.log, SERVER),
+            term=order.term,
             skip_rows=parse_skip_rows(settings.skip_rows),
         )
 
@@ -140,7 +135,7 @@ class Host:
         """The log, opened once. Raises as LogReader."""
         with self._opening:
             if self._log is None:
-                self._log = SharedLog(self._location)
+                self._log = SharedLog(self._order.log)
                 threading.Thread(target=self._log.watch, args=(self.over, self._on_broken_log), name="log", daemon=True).start()
             return self._log
 
@@ -185,45 +180,50 @@ def _alone(data_dir: Path, over: threading.Event) -> Iterator[None]:
         yield
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line; wrong usage ends the process with 2."""
-    parser = argparse.ArgumentParser(prog="python -m tidemill.server.host.process", description=__doc__)
-    parser.add_argument("--data-dir", required=True, type=Path)
-    parser.add_argument("--master", help="Spark master; default: this machine")
-    parser.add_argument("--spark-conf", action="append", default=[], help="NAME=VALUE: a Spark setting")
-    parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch of a changefeed begins at most this often")
-    parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
-    parser.add_argument("--term", type=int, default=1, help="of the server that leads")
-    parser.add_argument("--log-level", default="info")
-    parser.add_argument("--log-file", type=Path)
-    return parser.parse_args(arguments)
+class Beginning:
+    """The host before it has begun: what it loads while another server leads."""
+
+    def __init__(self) -> None:
+        self._spark: SharedSpark | None = None
+
+    def spark(self, order: HostOrder) -> SharedSpark:
+        """Return the Spark of the host; one that is loaded stays."""
+        if self._spark is None:
+            self._spark = SharedSpark(order.data_dir / "spark.log", order.master, order.spark_conf)
+        return self._spark
+
+    def load(self, order: HostOrder) -> None:
+        """Load what batches use. Spark on a cluster would hold the cluster's cores, so it is left for later."""
+        _begin(order)
+        for protocol in PROTOCOLS.values():
+            with suppress(ExtraMissing):
+                load(protocol.encoder)
+        spark = self.spark(order)
+        if spark.is_here:
+            spark.warm()
+
+    def check(self) -> None:
+        """Raises what ended Spark."""
+        if self._spark is not None:
+            self._spark.check()
 
 
-def _load(spark: SharedSpark) -> None:
-    """Load what batches use, before the server leads. Spark on a cluster would hold the cluster's cores, so it is left for later."""
-    for protocol in PROTOCOLS.values():
-        with suppress(ExtraMissing):
-            load(protocol.encoder)
-    if spark.is_here:
-        spark.warm()
+def _begin(order: HostOrder) -> None:
+    logs.setup(order.log_level, order.log_file, part="delivery")
+    traces.begin("delivery")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Entry point."""
-    given = sys.argv[1:] if arguments is None else arguments
-    parsed: Any = parse_arguments(given)
+    beginning = Beginning()
     try:
-        logs.setup(parsed.log_level, parsed.log_file, part="delivery")
-        traces.begin("delivery")
-        spark = SharedSpark(parsed.data_dir / "spark.log", parsed.master, spark_settings.options(parsed.spark_conf))
-        parsed = parse_arguments([*given, *standby.arguments(partial(_load, spark), spark.check)])
-        logs.set_level(parsed.log_level)
-        options = {"trigger_ms": parsed.trigger_ms, "retry_s": parsed.retry_s, "term": parsed.term}
-        host = Host(os.environ[LOG_VARIABLE], parsed.data_dir, spark, **options)
+        order = orders.take(HostOrder, beginning.load, beginning.check)
+        _begin(order)
+        host = Host(order, beginning.spark(order))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: host.over.set())
         lifeline.hold(heard=host.heard)
-        with _alone(parsed.data_dir, host.over):
+        with _alone(order.data_dir, host.over):
             host.run()
     except TidemillError as error:
         fail(error)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from tidemill.capture.config import CaptureConfig
 from tidemill.changelog import initial_load
+from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import ClusterMismatch, ConfigError, LogUnavailable, TidemillError, made, redact
 from tidemill.process.driver import begin_beside, driver_pid
@@ -74,8 +73,8 @@ class QueryCapture:
 
     def start(self) -> None:
         """Start the owner, which ends at once if there is one."""
-        order = Order(self.log, str(self._place.folder), driver_pid(), tuple(_options(self._wanted, self._place)))
-        self._owner = begin_beside("tidemill.spark.cluster.owner", order.to_json())
+        order = Order(_config(self._wanted, self._place), self._place.folder, driver_pid())
+        self._owner = begin_beside("tidemill.spark.cluster.owner", order)
 
     def ensure(self) -> None:
         """Return when there is a log. Raises ClusterMismatch, LogUnavailable, and the error that ended the capture."""
@@ -156,20 +155,16 @@ def _give_up_after(begun: float, what: str, place: Place) -> None:
         raise LogUnavailable(f"{what}, for {STALLED_S:g} s now", hint=f"{place.journal} says what the capture does.")
 
 
-def _options(wanted: Wanted, place: Place) -> Sequence[str]:
-    """The options of `tidemill capture`."""
-    found = ["--pd", ",".join(wanted.cluster.pd)]
-    for flag, file in zip(("--ca", "--cert", "--key"), wanted.cluster.tls, strict=True):
-        found += [flag, str(file)] if file is not None else []
-    found += ["--start-ts", str(wanted.start)] if wanted.start is not None else []
-    found += ["--snapshot"] if wanted.snapshot else []
-    found += ["--data-dir", str(place.folder / "capture")] if "://" in place.log else []
-    return found + (["--config", str(_rules_file(wanted.rules, place.folder))] if not wanted.log and wanted.rules else [])
-
-
-def _rules_file(rules: Sequence[str], folder: Path) -> Path:
-    """A changefeed's file with the rules of a log of the query's own."""
-    file, partial = folder / "capture.toml", folder / f"capture.toml.{os.getpid()}"
-    partial.write_text(f"case-sensitive = false\n[filter]\nrules = {json.dumps(list(rules))}\n", encoding="utf-8")
-    partial.replace(file)
-    return file
+def _config(wanted: Wanted, place: Place) -> CaptureConfig:
+    ca, cert, key = wanted.cluster.tls
+    return CaptureConfig(
+        pd=wanted.cluster.pd,
+        log=place.log,
+        start_ts=str(wanted.start) if wanted.start is not None else None,
+        snapshot=wanted.snapshot,
+        data_dir=place.folder / "capture" if "://" in place.log else None,
+        rules=CaptureRules(0, wanted.rules) if not wanted.log and wanted.rules else None,
+        ca=ca,
+        cert=cert,
+        key=key,
+    )

@@ -3,34 +3,33 @@
 Spark's Python processes come and go with queries, so one of them starts this one, on the driver's machine. There is one for each log and
 machine, which a lock shows. It
 
-- runs `tidemill capture`, and starts it again after an error that may pass;
+- runs a capture, and starts it again after an error that may pass;
 - waits while another capture writes the log, and takes over when that one has ended;
 - ends with Spark's driver, however that ends, and the capture ends with it.
 
-In, by stdin: an `Order` as JSON. Out: the log; `error.json`, if an error ended it.
+In, by stdin: an `Order`, see `process.orders`. Out: the log; `error.json`, if an error ended it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import logging
 import os
-import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill import logs
+from tidemill.capture.config import CAPTURE, CaptureConfig
 from tidemill.capture.lifecycle import stop_on_signals
 from tidemill.changelog.ownership import LocalLock, check_free
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.open import open_storage
 from tidemill.errors import LogError, LogFenced, LogLocked, TidemillError, redact
-from tidemill.process.children import python
+from tidemill.process import orders
+from tidemill.process.children import program
 from tidemill.process.driver import lives
 from tidemill.process.supervisor import Answer, ChildFailed, ChildProcess, End, Restarts, Supervisor, Then
 from tidemill.spark.cluster.place import Place
@@ -48,24 +47,19 @@ _log = logging.getLogger("tidemill.spark.cluster.owner")  # `__name__` is that o
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is captured into which log. `pid`: Spark's driver. `options`: further ones of `tidemill capture`."""
+    """What is captured into which log. `folder`: the owner's. `pid`: Spark's driver."""
 
-    log: str
-    folder: str
+    capture: CaptureConfig
+    folder: Path
     pid: int
-    options: tuple[str, ...]
+
+    @property
+    def log(self) -> str:
+        return self.capture.log
 
     @property
     def place(self) -> Place:
-        return Place(self.log, Path(self.folder))
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Order:
-        found = json.loads(text)
-        return cls(**{**found, "options": tuple(found["options"])})
+        return Place(self.log, self.folder)
 
 
 class _Turns:
@@ -74,8 +68,8 @@ class _Turns:
     def __init__(self, log: str) -> None:
         self._restarts = Restarts("capture", lambda: resolved_of(log))
 
-    def environment(self) -> Mapping[str, str]:
-        return {}
+    def begins(self) -> None:
+        pass
 
     def ended(self, end: End) -> Answer:
         if end.error is not None and end.error[0] in OTHERS:
@@ -158,8 +152,8 @@ class Owner:
             await asyncio.wait_for(self._over.wait(), seconds)
 
     def _child(self) -> ChildProcess:
-        argv = python("tidemill.cli.main", "capture", *self._order.options, "--log-file", str(self._order.place.journal))
-        return ChildProcess("capture", argv, secrets={"TIDEMILL_LOG": self._order.log}, rule=_Turns(self._order.log))
+        config = replace(self._order.capture, log_file=self._order.place.journal)
+        return ChildProcess("capture", program(CAPTURE), order=lambda: orders.begin(config), rule=_Turns(self._order.log))
 
 
 def is_owned(place: Place) -> bool:
@@ -211,7 +205,7 @@ def own(order: Order) -> None:
 
 def main() -> None:
     """Entry point."""
-    order = Order.from_json(sys.stdin.readline())
+    order = orders.take(Order)
     logs.setup("info", order.place.journal, part="owner")
     own(order)
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.gc import GcGuard, service_id
@@ -55,15 +54,14 @@ async def start_keeper(pd: PdClient, cluster: Cluster, ts: int, tasks: int) -> H
     name = f"{service_id(pd.cluster_id, 'table')}-{secrets.token_hex(8)}"
     await protect(pd, name, ts)
     token, host = secrets.token_hex(16), _address_towards(pd.leader)
-    tls = tuple("" if path is None else str(Path(path).absolute()) for path in cluster.tls)
-    keeping = Keeping(cluster.pd, tls, name, ts, tasks, token, driver_pid(), host)
+    keeping = Keeping(cluster.absolute(), name, ts, tasks, token, driver_pid(), host)
     port = await asyncio.to_thread(_started, keeping)
     return Hold(cluster, name, ts, host, port, token)
 
 
 def _started(keeping: Keeping) -> int:
     """Start the keeper's process, and return its port."""
-    process = begin_beside("tidemill.spark.table.keeper", keeping.to_json(), stdout=subprocess.PIPE)
+    process = begin_beside("tidemill.spark.table.keeper", keeping, stdout=subprocess.PIPE)
     assert process.stdout is not None
     with process.stdout, suppress(ValueError):
         return int(process.stdout.readline())

@@ -7,23 +7,20 @@ task connects to it, and tells when it has read its part. It ends, and removes i
 - when no task has been connected for `IDLE_S`: the query needs no more of them (LIMIT), or has failed;
 - when the query's process is gone.
 
-In, by stdin: a `Keeping` as JSON. Out, by stdout: the port, once.
+In, by stdin: a `Keeping`, see `process.orders`. Out, by stdout: the port, once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hmac
-import json
 import logging
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from tidemill.capture.tikv.gc import GcGuard
 from tidemill.errors import StartTsBeforeGc, UpstreamError
+from tidemill.process import orders
 from tidemill.process.driver import lives
 from tidemill.spark.cluster.connection import Cluster, connected
 
@@ -44,27 +41,13 @@ _log = logging.getLogger(__name__)
 class Keeping:
     """What is held for which query. `pid`: the process without which there is no query; 0: none. `host`: where tasks connect to."""
 
-    pd: tuple[str, ...]
-    tls: tuple[str, ...]
+    cluster: Cluster
     service_id: str
     ts: int
     tasks: int
     token: str
     pid: int
     host: str
-
-    @property
-    def cluster(self) -> Cluster:
-        ca, cert, key = (Path(one) if one else None for one in self.tls)
-        return Cluster(self.pd, (ca, cert, key))
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Keeping:
-        found = json.loads(text)
-        return cls(**{**found, "pd": tuple(found["pd"]), "tls": tuple(found["tls"])})
 
 
 class Tasks:
@@ -156,7 +139,7 @@ async def keep(keeping: Keeping) -> None:
 
 def main() -> None:
     """Entry point."""
-    keeping = Keeping.from_json(sys.stdin.readline())
+    keeping = orders.take(Keeping)
     try:
         asyncio.run(keep(keeping))
     except UpstreamError as error:  # PD forgets the safe point at the end of its TTL; a task that begins later finds out by itself

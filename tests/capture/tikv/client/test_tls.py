@@ -165,8 +165,8 @@ def test_parts_of_an_initial_load_are_read_over_tls(tmp_path: Path) -> None:
             (outcome,) = await asyncio.to_thread(lambda: list(work()))
             assert (outcome.rows, outcome.code) == (3, "")
         settings = CaptureConfig(pd=("a:1",), log=str(tmp_path / "log"), ca=office.ca, cert=office.cert, key=office.key)
-        command = loading_of(open_storage(settings.log), settings).command
-        assert command[-6:] == ["--ca", str(office.ca), "--cert", str(office.cert), "--key", str(office.key)]
+        order = loading_of(open_storage(settings.log), settings).order
+        assert (order.ca, order.cert, order.key) == (office.ca, office.cert, office.key)
 
     run(main())
 

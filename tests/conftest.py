@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -84,6 +84,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _together(tests)
             tests.sort(key=lambda test: test.get_closest_marker("last") is not None)
         items[:] = [test for tests in files for test in tests]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Hardly any of what is made while tests are collected is garbage: to look for it is a fifth of the time that every worker takes."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

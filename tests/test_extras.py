@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import sources
 from tidemill.errors import ConfigError
 from tidemill.extras import EXTRAS, ExtraMissing, demand, extra
 
@@ -128,17 +130,18 @@ BEHIND = {"server/api": "server", "views/sql": "views"}
 
 def test_each_import_of_an_optional_package_names_its_extra() -> None:
     owners = {module: {name for name, modules in EXTRAS.items() if module in modules} for modules in EXTRAS.values() for module in modules}
-    bare, room = [], Path(__file__).parents[1] / "tidemill"
-    for path in sorted(room.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        named = {id(inner) for node in ast.walk(tree) if _names_its_extra(node) for inner in ast.walk(node)}
-        guarded = {module for node in ast.walk(tree) if _names_its_extra(node) for inner in ast.walk(node) for module in _imported(inner)}
-        place = path.relative_to(room).as_posix()
+    bare = []
+    for path, text in sources.files(rf"\b(from|import)\s.*\b({'|'.join(map(re.escape, owners))})\b"):
+        statements = list(sources.statements(ast.parse(text)))
+        inside = [inner for node in statements if _names_its_extra(node) for inner in ast.walk(node)]
+        named = {id(inner) for inner in inside}
+        guarded = {module for inner in inside for module in _imported(inner)}
+        place = path.relative_to(sources.PACKAGE).as_posix()
         behind = next((name for part, name in BEHIND.items() if place.startswith(part)), "")
-        for node in ast.walk(tree):
+        for node in statements:
             if id(node) not in named:
                 found = [module for module in _imported(node) if module in owners.keys() - guarded and behind not in owners[module]]
-                bare += [f"{place}:{node.lineno}: {module}" for module in found if isinstance(node, ast.stmt)]
+                bare += [f"{place}:{node.lineno}: {module}" for module in found]
     assert bare == []
 
 

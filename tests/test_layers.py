@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+from tests.support import sources
+
 ROOT = Path(__file__).parents[1]
 
 # From the ground up. A room uses those of lower layers, and of its own layer only itself. (room, whether it may do IO)
@@ -101,6 +105,13 @@ KERNEL_CACHE = {"tidemill.kernels.cache", "tidemill.kernels.warm"}
 """Where compiled kernels lie is a folder; compiling needs it."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees_are_kept() -> Iterator[None]:
+    """Until the last test of this file has looked at them."""
+    with sources.kept():
+        yield
+
+
 @cache
 def modules() -> dict[str, Path]:
     """Every module of the package by its dotted name."""
@@ -115,7 +126,7 @@ def modules() -> dict[str, Path]:
 def imports(module: str) -> frozenset[str]:
     """What a module imports, wherever in it: modules of ours by their whole name, others as they are written."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
+    for node in sources.statements(sources.tree(modules()[module])):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -125,6 +136,7 @@ def imports(module: str) -> frozenset[str]:
     return frozenset(found - {module})
 
 
+@cache
 def room_of(module: str) -> str:
     """The room of the table that a module is in: the longest name that fits."""
     inside = module.removeprefix("tidemill.")
@@ -132,6 +144,7 @@ def room_of(module: str) -> str:
     return max(rooms, key=len) if rooms else ""
 
 
+@cache
 def height(room: str) -> int:
     """The number of a room's layer."""
     return next(number for number, layer in enumerate(LAYERS) if room in dict(layer))
@@ -210,7 +223,7 @@ READS_FILES = {"tidemill.kernels.cache", "tidemill.kernels.warm", "tidemill.conf
 
 def asked_of_the_machine(module: str) -> Iterator[str]:
     """Calls that read a clock, a file, the environment or chance, whatever was imported for them."""
-    for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(sources.tree(modules()[module])):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             name = called.rpartition(".")[2]
@@ -258,10 +271,12 @@ SAVES = {
 
 def test_only_what_is_durable_is_called_saved() -> None:
     """The fence and the log are told saved positions only (`SavedPosition`, `SavedTs`); mypy refuses others. Here: who makes them."""
+    saying = {path for path, _ in sources.files("SavedPosition|SavedTs")}
     made = {
         module
         for module, path in modules().items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if path in saying
+        for node in ast.walk(sources.tree(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("SavedPosition", "SavedTs")
     }
     assert made == set(SAVES)
@@ -283,7 +298,7 @@ def classes() -> dict[str, tuple[ast.ClassDef, tuple[str, ...]]]:
     nodes: dict[str, ast.ClassDef] = {}
     imported: dict[str, str] = {}
     for module, path in modules().items():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in sources.tree(path).body:
             if isinstance(node, ast.ImportFrom):
                 imported.update((f"{module}.{alias.asname or alias.name}", f"{node.module}.{alias.name}") for alias in node.names)
             elif isinstance(node, ast.ClassDef):
@@ -324,7 +339,7 @@ def test_inheritance_is_shallow() -> None:
 
 
 def test_every_room_says_what_it_is() -> None:
-    silent = [name for name, path in modules().items() if path.stem == "__init__" and not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [name for name, path in modules().items() if path.stem == "__init__" and not ast.get_docstring(sources.tree(path))]
     assert sorted(silent) == []
 
 
@@ -332,7 +347,7 @@ def test_every_room_says_what_comes_in_what_goes_out_and_what_to_read_first() ->
     wrong = []
     for name, path in modules().items():
         if path.stem == "__init__" and name not in ("tidemill", "tidemill.wire"):
-            text = ast.get_docstring(ast.parse(path.read_text())) or ""
+            text = ast.get_docstring(sources.tree(path)) or ""
             wrong += [f"{name}: {word}" for word in (r"\bIn: ", r"\bOut: ", r"\b[Rr]ead\s+(`|its)") if not re.search(word, text)]
     assert sorted(wrong) == []
 
@@ -365,7 +380,7 @@ _BOOK = re.compile(r"tidemill_(?:feed|lane|plan|ddl)_v1")
 
 def calls_of(module: str) -> set[str]:
     """The names of the methods that a module calls."""
-    tree = ast.parse(modules()[f"tidemill.{module}"].read_text(encoding="utf-8"))
+    tree = sources.tree(modules()[f"tidemill.{module}"])
     return {node.func.attr for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
 
 
@@ -392,8 +407,8 @@ def test_the_folders_of_tests_mirror_the_rooms() -> None:
 def test_no_test_imports_another() -> None:
     """What two need is in tests/support, or in the conftest of their folder."""
     wrong = []
-    for path in Path(__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, text in sources.files(r"from\s+tests\.(\w+\.)*test_", Path(__file__).parent):
+        for node in sources.statements(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and re.match(r"tests\.(.+\.)?test_", node.module or ""):
                 wrong.append(f"{path.name} imports {node.module}")
     assert sorted(wrong) == []

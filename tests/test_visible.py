@@ -6,16 +6,14 @@ import ast
 import json
 import logging
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import sources
 from tidemill import logs
 from tidemill.visible import STATEMENT, one_line, printable, short_statement
-
-PACKAGE = Path(__file__).parents[1] / "tidemill"
 
 
 @given(st.text())
@@ -69,8 +67,8 @@ STATEMENTS = re.compile(r"(^|[._])(query|statement|sql|source)$")
 def test_statements_are_shortened_before_they_are_logged() -> None:
     """A statement may have megabytes: it is the argument of no call that logs, but by `short_statement`."""
     whole = []
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, text in sources.files(r"\b_?log(ger)?\s*\.\s*\w+\(.*(?s:.)*(query|statement|sql|source)\b"):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and LOGS.search(ast.unparse(node.func)):
                 whole += [f"{path}: {ast.unparse(node)}" for one in node.args[1:] if STATEMENTS.search(ast.unparse(one))]
     assert whole == []

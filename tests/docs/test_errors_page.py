@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.support import sources
 from tidemill import errors
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +24,8 @@ class Found:
         self.bases: dict[str, list[str]] = {}
         self.given: dict[str, dict[str, object]] = {}
         self.bare: set[str] = set()  # codes without a class: what the supervisor says of a process
-        for path in (ROOT / "tidemill").rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for _, text in sources.files(r"\bclass |TM:Err"):
+            for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.ClassDef):
                     self._note(node)
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"TM:Err\w+", node.value):
@@ -38,8 +40,9 @@ class Found:
             if isinstance(target, ast.Name) and target.id in ("code", "retryable")
         }
         if node.name not in self.bases or given:
-            self.bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
-            self.given[node.name] = given
+            name = f"{node.name} {given['code']}" if "code" in self.given.get(node.name, {}) and "code" in given else node.name
+            self.bases[name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            self.given[name] = given
 
     def retryable(self, name: str) -> bool:
         if "retryable" in self.given[name]:
@@ -52,6 +55,11 @@ class Found:
         }
 
 
+@cache
+def found_in_source() -> Found:
+    return Found()
+
+
 def of_page() -> dict[str, bool]:
     rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
     assert len(dict(rows)) == len(rows)
@@ -60,7 +68,7 @@ def of_page() -> dict[str, bool]:
 
 def test_the_page_has_every_code_and_none_more() -> None:
     decided_at_run_time = {errors.SystemFailed.code: True}  # by its errno; the page says so
-    found = Found()
+    found = found_in_source()
     without_class = {"TM:ErrProcessLost": True, "TM:ErrProcessCrashed": False}  # of a process that ends without a word
     assert found.bare - found.codes().keys() - decided_at_run_time.keys() == without_class.keys()
     assert of_page() == found.codes() | decided_at_run_time | without_class
@@ -68,7 +76,7 @@ def test_the_page_has_every_code_and_none_more() -> None:
 
 @pytest.mark.slow
 def test_the_source_is_read_as_python_reads_it() -> None:
-    found = Found()
+    found = found_in_source()
     assert found.codes()["TM:ErrLogSegmentGone"] is errors.SegmentGone.retryable is True
     assert found.codes()["TM:ErrSchemaRegistryUnavailable"] is errors.RegistryUnavailable.retryable is True
     assert found.codes()["TM:ErrLogCorrupt"] is errors.LogCorrupt.retryable is False

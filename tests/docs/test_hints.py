@@ -4,9 +4,13 @@ none."""
 from __future__ import annotations
 
 import ast
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.support import sources
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,17 +26,23 @@ HINTS = {
     "include-commit-ts does.": "cli/downstream/test_show.py::test_csv_without_commit_ts",
 }
 """The beginning of a hint as it stands in the code, and the beginning of the test's name."""
-SOURCE = "\n".join(
-    node.value
-    for path in sorted((ROOT / "tidemill").rglob("*.py"))
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    if isinstance(node, ast.Constant) and isinstance(node.value, str)
-)
+
+
+@cache
+def source() -> str:
+    """The texts of all files that have the words of a hint."""
+    words = "|".join("".join(f"(?=(?s:.)*{re.escape(word)})" for word in hint.split()) for hint in HINTS)
+    return "\n".join(
+        node.value
+        for _, text in sources.files(rf"\A(?:{words})")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 @pytest.mark.parametrize("hint", HINTS)
 def test_each_hint_is_printed_somewhere_and_followed_by_a_test(hint: str) -> None:
-    assert hint in SOURCE
+    assert hint in source()
     place, _, test = HINTS[hint].partition("::")
     text = (ROOT / "tests" / place).read_text(encoding="utf-8")
     assert f"def {test or 'test_'}" in text

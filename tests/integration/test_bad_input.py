@@ -386,10 +386,19 @@ def test_a_log_on_a_full_disk(capsys: Capsys, small_disk: Path, upstream: Playgr
     )  # fmt: skip
 
 
+_NO_RETRY = """
+from tidemill.changefeed import replay
+from tidemill.cli.main import main
+from tidemill.delivery.machine.retry import RetryPolicy
+replay.RETRY = RetryPolicy(total_s=0)
+main()
+"""
+
+
 def test_a_limit_on_files(tmp_path: Path, whole_log: Path) -> None:
     """As a quota: what is larger than 64 KiB cannot be written."""
     sink = f"messages://{tmp_path}/out.jsonl?protocol=open-protocol"
-    replay = [sys.executable, "-m", "tidemill.cli.main", "replay", "--log", str(whole_log), "--sink-uri", sink, "--log-level", "error"]
+    replay = [sys.executable, "-c", _NO_RETRY, "replay", "--log", str(whole_log), "--sink-uri", sink, "--log-level", "error"]
     done = subprocess.run(["prlimit", "--fsize=65536", *replay], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("Error TM:ErrSink"), done.stderr

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate fuzz-api chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images site options clean
+.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate fuzz-api chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends spark-versions dashboards page deploy pin-images site options clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -86,6 +86,10 @@ fuzz-api: setup
 # Drivers that freeze, die and lose answers at any effect, under every sink that has a simulation: make simulate SEEDS=10000 SEED=0
 simulate: setup
 	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-1000} TMPDIR=$(SCRATCH) OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 --dist loadfile tests/simulate
+
+# The tests of Spark's side with the other versions that pyproject.toml takes: make spark-versions SPARKS=4.3.0
+spark-versions: setup
+	TMPDIR=$(SCRATCH) scripts/spark_versions.sh $(or $(SPARKS),4.1.4 4.3.0)
 
 # One capture of a stormy playground after the other: make soak SEED=7 ROUNDS=3 SECONDS=120, or make soak MINUTES=30
 soak: setup

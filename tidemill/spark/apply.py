@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemill.errors import ConfigError
@@ -27,6 +26,7 @@ from tidemill.sinks.lake.open import lake_uri, store_of, tables_of
 from tidemill.sinks.lake.shapes import OP, LakeTable, field
 from tidemill.spark.messages.column_functions import table_name
 from tidemill.spark.source.frame import META, TRUNCATE
+from tidemill.spark.versions import arrow_schema_in_utc
 
 GONE = ("delete", "update_preimage")
 THERE = ("insert", "update_postimage", "update")
@@ -110,7 +110,7 @@ def _check(columns: Sequence[str], keys: Sequence[str]) -> None:
 
 
 def _arrow(frame: DataFrame) -> pa.Table:
-    return frame.toArrow().cast(to_arrow_schema(frame.schema, timezone="UTC"))
+    return frame.toArrow().cast(arrow_schema_in_utc(frame.schema))
 
 
 def apply_rows(to: Target, tables: Tables, changes: pa.Table, stamp: Stamp | None) -> None:

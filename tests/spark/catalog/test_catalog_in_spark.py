@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from tests.support.changelog.sqllogs import SqlLog
+from tests.support.spark.frames import needs_streams
 from tests.support.spark.sessions import patiently, spark_session
 from tidemill.playground.server import PlaygroundThread
 from tidemill.spark import register_catalog
@@ -108,6 +109,7 @@ def test_versions_and_moments(spark: Any, shop: Shop) -> None:
         spark.sql("SELECT * FROM tidb.shop.orders TIMESTAMP AS OF '2999-01-01'")
 
 
+@needs_streams
 def test_changes(spark: Any, shop: Shop) -> None:
     clause = f"SELECT id, state, _change_type FROM history.shop.orders CHANGES FROM VERSION {shop.before}"
     later = [(1, "new", "update_preimage"), (1, "paid", "update_postimage"), (2, "new", "delete")]
@@ -123,6 +125,7 @@ def test_changes(spark: Any, shop: Shop) -> None:
     assert rows(spark.sql("SELECT id FROM history.shop.orders CHANGES FROM TIMESTAMP '2999-01-01'")) == []
 
 
+@needs_streams
 def test_a_stream_of_changes(spark: Any, shop: Shop, tmp_path: Path) -> None:
     changes = (
         spark.readStream.option("startingVersion", str(shop.before)).option("deduplicationMode", "none").changes("history.shop.orders")

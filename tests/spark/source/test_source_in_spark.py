@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from examples.audit_trail import run
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.lake.lakes import deliver
+from tests.support.spark.frames import needs_streams
 from tests.support.spark.sessions import as_started, patiently, spark_session
 from tidemill.errors import ConfigError, SinkError
 from tidemill.functions import apply_changes, from_csv, from_simple
@@ -90,6 +91,7 @@ def test_a_batch(spark: Any, made: tuple[SqlLog, Path]) -> None:
     assert reader(spark.read.schema("price double"), log).load().groupBy().sum("price").first()[0] == 1.5 + 2 + 1.5 + 3 + 2
 
 
+@needs_streams
 def test_a_stream_and_its_restart(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
     sql, folder = made
     log = sql.write(folder, partitions=2)
@@ -131,6 +133,7 @@ def test_json_as_variant(spark: Any, tmp_path: Path) -> None:
     assert sorted(row.id for row in inside.collect()) == [1, 2]
 
 
+@needs_streams
 def test_changes_applied_to_a_table(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
     sql, folder = made
     log = sql.write(folder, partitions=2)
@@ -185,6 +188,7 @@ def test_ddls_and_faults(spark: Any, made: tuple[SqlLog, Path]) -> None:
         reader(spark.read, log, tabel="x").load()
 
 
+@needs_streams
 def test_the_example(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
     log = made[0].write(made[1])
     patiently(lambda: run(spark, log, "app.t", str(tmp_path)))

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
 from tidemill.config.registry_address import parse_address
@@ -22,6 +22,7 @@ from tidemill.kernels.avro.arrow import ArrowReader, Wanted, wanted_columns, wan
 from tidemill.protocols.avro.parse import parse_schema
 from tidemill.registry.client import RegistryClient
 from tidemill.spark.messages.column_functions import mode_of, read_as
+from tidemill.spark.versions import arrow_type_in_utc
 
 
 def from_avro_cdc(
@@ -73,7 +74,7 @@ def _wanted(registry: str, schema: StructType | str | None, subject: str | None)
         return wanted_of(parse_schema(schema))
     spark = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     assert spark is not None, "one of the two is given"
-    return wanted_columns(cast(pa.StructType, to_arrow_type(spark, timezone="UTC")))
+    return wanted_columns(cast(pa.StructType, arrow_type_in_utc(spark)))
 
 
 def _check_zone(tz: str) -> None:

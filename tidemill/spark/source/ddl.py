@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tidemill.spark.source.frame import moments
@@ -19,6 +18,7 @@ from tidemill.spark.source.lease import StreamLease
 from tidemill.spark.source.options import Options, parse_options
 from tidemill.spark.source.planner import LOST, Planner
 from tidemill.spark.source.source import spark_schema
+from tidemill.spark.versions import ReadLimit, SupportsTriggerAvailableNow, require_streams
 from tidemill.tidb.columns.forms import TIMESTAMP
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action
@@ -59,6 +59,7 @@ class DdlSource(DataSource):
         return DdlBatchReader(parse_options(self.options, ddl=True))
 
     def streamReader(self, schema: StructType) -> DdlStreamReader:
+        require_streams(self.name())
         return DdlStreamReader(parse_options(self.options, ddl=True))
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidemill.delivery.inputs.log_heads import REMOTE_POLL_S, Pace
@@ -29,6 +28,15 @@ from tidemill.spark.source.options import Kind, OnDdl, Options, Policy, parse_op
 from tidemill.spark.source.planner import LOST, Planner, changed_at
 from tidemill.spark.source.row_ddls import Effect, RowDdl
 from tidemill.spark.source.slices import Manner, Slice
+from tidemill.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    arrow_schema_in_utc,
+    require_streams,
+)
 from tidemill.tidb.columns.forms import ALL_IMAGES
 from tidemill.tso import describe, physical_ms
 
@@ -57,6 +65,7 @@ class TidemillSource(DataSource):
         return BatchReader(parse_options(self.options), arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
+        require_streams(self.name())
         return StreamReader(parse_options(self.options), arrow_schema(schema))
 
 
@@ -67,7 +76,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return Spark's schema as the Arrow schema that it expects."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return arrow_schema_in_utc(schema)
 
 
 def manner_of(options: Options, schema: pa.Schema, images: int = ALL_IMAGES) -> Manner:

@@ -125,7 +125,8 @@ public final class TidemillCatalog implements TableCatalog, SupportsNamespaces {
   public Changelog loadChangelog(Identifier identifier, ChangelogContext context, CaseInsensitiveStringMap given) throws NoSuchTableException {
     Map<String, String> about = SparksOptions.without(given);
     about.putAll(Ranges.words(context.range()));
-    return new TidemillChangelog(name, describe("changes", identifier, about));
+    // Not `new TidemillChangelog`: Java's verifier would load Changelog with this class, and Spark 4.1 has none.
+    return TidemillChangelog.of(name, describe("changes", identifier, about));
   }
 
   private Answer describe(String question, Identifier identifier, Map<String, String> more) throws NoSuchTableException {

@@ -13,9 +13,13 @@ final class TidemillChangelog implements Changelog {
   private final String name;
   private final Answer answer;
 
-  TidemillChangelog(String catalog, Answer answer) {
+  private TidemillChangelog(String catalog, Answer answer) {
     this.name = catalog + "." + answer.name();
     this.answer = answer;
+  }
+
+  static Changelog of(String catalog, Answer answer) {
+    return new TidemillChangelog(catalog, answer);
   }
 
   @Override

@@ -326,7 +326,7 @@ class _Front(_Relay):
         length = fields.get("content-length", "0")
         if not is_own(fields.get("host", ""), self._port.hosts):
             self._end(Answer(f"the Host header has no name of this machine. {HINT}\n".encode(), 403, "text/plain"))
-        elif not length.isdecimal() or int(length) > BODY_LIMIT:
+        elif not length.isdecimal() or len(length) > len(str(BODY_LIMIT)) or int(length) > BODY_LIMIT:
             self._end(Answer(b"too long\n", 413, "text/plain"))
         elif len(body) >= int(length):
             self._asked = True

@@ -124,7 +124,7 @@ class Control:
         self._security.check()
         context = ssl.create_default_context(cafile=self._security.ca)
         if self._security.cert is not None:
-            context.load_cert_chain(self._security.cert, self._security.key, credentials.key_password())
+            context.load_cert_chain(self._security.cert, self._security.key, credentials.own_key_password)
         return context
 
     async def _node(self, kind: NodeKind, node_id: str) -> Node:

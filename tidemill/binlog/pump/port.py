@@ -97,7 +97,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(security.cert, security.key, credentials.key_password())
+            context.load_cert_chain(security.cert, security.key, credentials.own_key_password)
             if security.ca is not None:
                 context.load_verify_locations(security.ca)
                 context.verify_mode = ssl.CERT_REQUIRED

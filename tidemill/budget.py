@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -33,6 +33,8 @@ class OverBudget(TidemillError, ValueError):
 class Limits:
     """What one input may take. `pattern_bytes`: memory of one compiled expression; the rest are sums over the input."""
 
+    bytes_in: int = UNBOUNDED
+    """Bytes that are read of somebody who may send without end."""
     bytes_out: int = UNBOUNDED
     """Bytes of what is expanded."""
     nodes: int = UNBOUNDED
@@ -53,6 +55,8 @@ class Limits:
 
 MESSAGE = Limits(bytes_out=256 << 20, nodes=2 << 20)
 """A message of a topic or a file. TiDB's largest transaction entries fit, escaped; a table has at most 4,096 columns."""
+ANSWER = Limits(bytes_in=64 << 20, nodes=4 << 20)
+"""An answer of an HTTP server to a command. A list of ten thousand changefeeds has some 5 MiB."""
 REQUEST = Limits(
     nodes=1 << 18, patterns=25_000, pattern_bytes=256 << 10, instructions=500_000, matches=5_000_000, conditions=200_000, guesses=100
 )
@@ -90,6 +94,17 @@ class Budget:
         self.spend("nodes", json_nodes(text, self.left("nodes")))
         return load(text.decode())
 
+    def body(self, encoding: str | None, pieces: Iterable[bytes]) -> bytes:
+        """Return the body of an HTTP answer, as it came. Raises OverBudget, also for one that is compressed: a thousand bytes, compressed
+        twice, may stand for gigabytes."""
+        if said := (encoding or "").strip().lower().removeprefix("identity"):
+            raise OverBudget(f"it is encoded ({said[:40]}), which was not asked for")
+        found = bytearray()
+        for piece in pieces:
+            self.spend("bytes_in", len(piece))
+            found += piece
+        return bytes(found)
+
     @contextmanager
     def in_force(self) -> Iterator[Budget]:
         """Let parsers of settings spend from this budget."""
@@ -101,6 +116,7 @@ class Budget:
 
 
 _EXCEEDED = {
+    "bytes_in": "it has more than the limit of {limit} bytes",
     "bytes_out": "expanded it is more than the limit of {limit} bytes",
     "nodes": "its JSON has more than {limit} values",
     "patterns": "there are more than {limit} expressions",

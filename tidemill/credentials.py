@@ -21,6 +21,7 @@ from tidemill.secret import NONE, Secret, Way, argv_of, reference, secret_of
 
 OF_KEYS = {Way.FILE: "TIDEMILL_KEY_PASSWORD_FILE", Way.COMMAND: "TIDEMILL_KEY_PASSWORD_COMMAND"}
 """Variables of the environment for the password of keys. Every child has them, so they say where it is."""
+OF_KEYS_HINT = f"Does {' or '.join(OF_KEYS.values())} say where the right password is?"
 LIMIT_BYTES = 64 << 10
 """What a file or a command may have."""
 COMMAND_S = 10.0
@@ -53,6 +54,11 @@ def of_keys() -> Secret:
     """Return the password of keys that have no setting for it: of PD, TiKV, etcd and the server's own port. Raises ConfigError."""
     found = {reference("key-password", way): os.environ.get(variable) for way, variable in OF_KEYS.items()}
     return secret_of("key-password", found, "the environment")
+
+
+def own_key_password() -> str:
+    """Return the password of `of_keys`, as `ssl` asks for it. Raises ConfigError."""
+    return read_setting(of_keys())
 
 
 def read_setting(secret: Secret) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 import threading
 import tomllib
@@ -124,6 +125,26 @@ def test_the_digest_of_a_base_image_stands_in_one_place() -> None:
     assert [line for line in lines if "debian:" in line and not line.startswith("#")] == [
         line for line in lines if line.startswith("ARG BASE=")
     ]
+
+
+@pytest.mark.parametrize(
+    ("base", "unpinned", "built"),
+    [
+        ("debian:12-slim", "no", False),
+        ("debian:12-slim", "", False),
+        ("debian:12-slim", "yes", True),
+        (f"mirror.example/debian:12-slim@{DIGEST}", "no", True),
+        ("yes", "no", False),
+    ],
+)
+def test_a_base_without_a_digest_is_not_built_upon_unless_that_is_asked_for(base: str, unpinned: str, built: bool) -> None:
+    text = (ROOT / "deploy/docker/Dockerfile").read_text()
+    stage = text[text.index("FROM ${BASE} AS build") :]
+    assert stage.index("ARG BASE\nARG UNPINNED=no\nRUN case") < stage.index("RUN apt-get"), "nothing is fetched before"
+    step = stage[stage.index("RUN case") + 4 : stage.index("esac") + 4].replace("\\\n", "")
+    done = subprocess.run(["sh", "-c", step], env={"BASE": base, "UNPINNED": unpinned}, capture_output=True, text=True)
+    assert (done.returncode == 0) == built
+    assert built or "make pin-images" in done.stderr
 
 
 def test_digests_are_those_of_the_registry() -> None:

@@ -12,7 +12,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -26,6 +25,7 @@ from tidemill.changelog.spread import MAX_PARTITIONS, SplitTable
 from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import Storage
 from tidemill.changelog.storage.retry import StorageRetry
+from tidemill.changelog.storage.state_file import StateFile
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import LogCorrupt, LogError, UpstreamUnavailable, redact
 from tidemill.statefile import Fields
@@ -221,17 +221,15 @@ def _waiting(data: bytes | None, storage: Storage) -> Request | None:
 
 def _in_one_step(storage: Storage, decide: Callable[[bytes | None], tuple[bytes | None, Request]]) -> Request:
     """Read growth.json, and write what `decide` makes of it (None: nothing). Nobody comes between, where the storage can prevent that."""
-    if not storage.can_swap:
-        with FolderLock(storage.path(SCHEMA)) if storage.local else nullcontext():
-            data, request = decide(storage.read(GROWTH))
-            if data is not None:
-                storage.replace(GROWTH, data)
-            return request
-    while True:
-        found = storage.versioned(GROWTH)
-        data, request = decide(found[0] if found is not None else None)
-        if data is None or storage.swap(GROWTH, found[1] if found is not None else None, data) is not None:
-            return request
+    asked: list[Request] = []
+
+    def change(found: bytes | None) -> bytes | None:
+        data, request = decide(found)
+        asked.append(request)
+        return data
+
+    StateFile(storage, GROWTH, lock=FolderLock(storage.path(SCHEMA)) if storage.local else None).change(change)
+    return asked[-1]
 
 
 def change_layout(writer: LogWriter, settled: Settled) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import pyarrow as pa
-import pyarrow.fs
 
 from tidemill import credentials
+from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.open import RemoteStorage, Storage, open_storage
 from tidemill.errors import ConfigError, LogError, MalformedMessage, SinkUnavailable, redact
 from tidemill.protocols.common.claim_check import Keep, file_name, pack
@@ -28,14 +28,8 @@ def _s3_storage(parts: SplitResult, location: str) -> Storage | None:
     if parts.scheme != "s3" or not given.keys() & _S3_PARAMETERS:
         return None
     own = {pyarrows: credentials.read(secret_of(name, given, "claim-check-storage-uri")) for name, pyarrows in _S3_SECRETS.items()}
-    own["region"] = given.get("region", "")
-    scheme, mark, host = given.get("endpoint", "").partition("://")
-    filesystem = pyarrow.fs.S3FileSystem(
-        **{name: value for name, value in own.items() if value},
-        endpoint_override=(host if mark else scheme) or None,
-        scheme=scheme if mark else "https",
-        force_virtual_addressing=given.get("force-path-style", "true").lower() == "false",
-    )
+    by_path = given.get("force-path-style", "true").lower() != "false"
+    filesystem = s3.filesystem(given.get("endpoint", ""), {"region": given.get("region", ""), **own}, by_path=by_path)
     return RemoteStorage(filesystem, f"{parts.netloc}{parts.path}".rstrip("/"), location)
 
 

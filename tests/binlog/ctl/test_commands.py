@@ -13,6 +13,7 @@ from tests.support.binlog.binlogs import lines
 from tests.support.binlog.pumps import RunningPump, free_address, running_pump
 from tidemill.binlog.ctl.commands import Control, NodeRefused, NotReached, Query, described
 from tidemill.binlog.nodes import NodeState, read_node
+from tidemill.budget import ANSWER
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.errors import ConfigError, UpstreamUnavailable
 from tidemill.playground.server import Playground
@@ -56,10 +57,34 @@ def test_nodes_are_shown_written_and_asked(tmp_path: Path) -> None:
             running.drainer("other", running.address, NodeState.ONLINE)
             with pytest.raises(NodeRefused, match="invalide nodeID other"):
                 await _run(running, "pause-drainer", Query("other"))
+            running.drainer("elsewhere", "127.0.0.1:1/x?y=", NodeState.ONLINE)
+            with pytest.raises(UpstreamUnavailable, match="not a HOST:PORT"):
+                await _run(running, "pause-drainer", Query("elsewhere"))
             assert await _run(running, "pause-pump", Query("pump1")) == [
                 '[INFO] ["Apply action on node success"] [action=pause] [NodeID=pump1]'
             ]
             await running.task
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 200_000, b"[" + b"0," * (ANSWER.nodes + 1) + b"0]", b"\xff"], ids=["deep", "many values", "no text"]
+)
+def test_a_node_that_answers_anything(tmp_path: Path, body: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body)
+        writer.close()
+
+    async def run() -> None:
+        async with Playground() as playground, running_pump(tmp_path / "data", playground) as running:
+            server = await asyncio.start_server(answer, "127.0.0.1", 0)
+            host, port = server.sockets[0].getsockname()
+            running.drainer("d1", f"{host}:{port}", NodeState.ONLINE)
+            with pytest.raises(UpstreamUnavailable, match="d1 at"):
+                await _run(running, "pause-drainer", Query("d1"))
+            server.close()
 
     asyncio.run(run())
 

@@ -19,6 +19,7 @@ from tidemill.binlog.drainer.destination import Forms
 from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.savepoint import Position, Savepoint
 from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
+from tidemill.binlog.http2.frames import PREFACE, Frame, frame
 from tidemill.binlog.messages import Binlog, MutationType, Prewritten, TableMutation, fake, read_prewritten
 from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
 from tidemill.binlog.outputs.frames import payloads
@@ -150,6 +151,26 @@ def test_a_new_pump_is_pulled_from_before_its_notify_is_answered(tmp_path: Path)
             one.give(inserted(BEGIN + 9, 4), fake(BEGIN + 12))
             await until(lambda: drainer.done_ts == BEGIN + 12)
             assert w.stamps() == [7, 8, 9, 12]
+
+    run(test, tmp_path)
+
+
+def test_a_stranger_has_few_calls_and_no_length_of_thousands_of_digits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def asked(address: str, sent: bytes, wanted: bytes) -> None:
+        host, _, number = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(number))
+        writer.write(sent)
+        await asyncio.wait_for(reader.readuntil(wanted), 60)
+        writer.close()
+
+    async def test(w: World) -> None:
+        await w.pump("p1", inserted(BEGIN + 7, 1))
+        async with w.running() as drainer:
+            most_calls = b"\0\3" + (16).to_bytes(4, "big")  # SETTINGS_MAX_CONCURRENT_STREAMS
+            await asked(drainer.address, PREFACE + frame(Frame.SETTINGS, 0, 0, b""), most_calls)
+            head = f"GET /status HTTP/1.1\r\nHost: {drainer.address}\r\nContent-Length: {'9' * 5000}\r\n\r\n"
+            await asked(drainer.address, head.encode(), b" 413 ")
+        assert "data_received" not in caplog.text
 
     run(test, tmp_path)
 

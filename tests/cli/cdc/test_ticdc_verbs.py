@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from tests.support.server.command_line import Cli
 from tests.support.server.fake_service import CAPTURE, NO_KEY, UPSTREAM, FakeService
 from tests.support.servers.certificates import Authority
 from tidemill import tso
+from tidemill.budget import ANSWER
 from tidemill.cli.cdc.changefeeds import diff, merged
 from tidemill.cli.cdc.client import Client, ServerUnavailable, feed_path
 from tidemill.cli.cdc.commands import spelled
@@ -271,6 +275,32 @@ def test_servers_that_do_not_answer(cli: Cli, server: str, said: str) -> None:
 def test_another_program_at_that_address(answered: bytes) -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=answered))
     with Client("http://h:1", transport=transport) as client, pytest.raises(ServerUnavailable, match="is not a server of Tidemill"):
+        client.changefeeds()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize(
+    ("headers", "answered"),
+    [
+        ({"Content-Encoding": "gzip"}, gzip.compress(b"[" * 1000)),
+        ({}, b"[" * 200_000),
+        ({}, b"[" + b"0," * (ANSWER.nodes + 1) + b"0]"),
+        ({}, b"1" * 5000),
+    ],
+    ids=["compressed", "deep", "many values", "a long number"],
+)
+def test_an_answer_costs_no_more_than_it_is_worth(headers: dict[str, str], answered: bytes, status: int) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, headers=headers, stream=httpx.ByteStream(answered)))
+    with Client("http://h:1", transport=transport) as client, pytest.raises(ServerUnavailable):
+        client.changefeeds()
+
+
+def test_an_answer_without_end_is_not_read() -> None:
+    def endless() -> Iterator[bytes]:
+        yield from repeat(b"a" * (1 << 20))
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=endless()))
+    with Client("http://h:1", transport=transport) as client, pytest.raises(ServerUnavailable, match="more than the limit"):
         client.changefeeds()
 
 

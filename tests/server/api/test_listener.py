@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.server.apis import served
 from tests.support.server.fake_service import FakeService
-from tests.support.servers.certificates import Authority
+from tests.support.servers.certificates import Authority, encrypt
 from tidemill.errors import ConfigError
 from tidemill.server.api import listener
 from tidemill.server.api.listener import Certificates, Listener
@@ -104,6 +104,31 @@ def test_certificates_are_replaced_while_it_serves(folder: Path, tmp_path: Path,
         assert name(address) == "second"
         files[0].write_bytes(b"nothing")
         assert name(address) == "second"
+    assert "the old ones are" in caplog.text
+
+
+@pytest.mark.parametrize("reference", ["FILE", "COMMAND"])
+def test_an_encrypted_key_is_read_with_the_password_that_the_environment_refers_to(
+    tmp_path: Path, reference: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, place = Authority(), tmp_path / "password"
+    files = authority.sign("server").write(tmp_path, "server")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    encrypt(files[1], b"zq7")
+    with pytest.raises(ConfigError, match=r"(?s)server\.key.*TIDEMILL_KEY_PASSWORD_FILE"):
+        Certificates(*files).context()
+    monkeypatch.setenv(f"TIDEMILL_KEY_PASSWORD_{reference}", str(place) if reference == "FILE" else f"cat {place}")
+    for wrong in ("", "wrong\n"):
+        with pytest.raises(ConfigError, match=r"server\.key"):
+            Certificates(*files).context()
+        place.write_text(wrong)
+    place.write_text("zq7\n")
+    with served(FakeService(), certificates=Certificates(*files)) as address:
+        assert httpx.get(f"https://{address}/status", verify=context(tmp_path)).status_code == 200
+        place.unlink()
+        authority.sign("server").write(tmp_path, "server")
+        encrypt(files[1], b"zq7")
+        assert httpx.get(f"https://{address}/status", verify=context(tmp_path)).status_code == 200
     assert "the old ones are" in caplog.text
 
 

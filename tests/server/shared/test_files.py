@@ -13,7 +13,7 @@ import pytest
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tests.support.delivery.runs import await_that
 from tests.support.delivery.saved import plan
-from tests.support.servers.certificates import Authority
+from tests.support.servers.certificates import Authority, encrypt
 from tests.support.servers.etcds import Etcd
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.changelog.storage.open import LocalStorage, Storage
@@ -81,7 +81,7 @@ def test_a_real_etcd_keeps_the_lease(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_etcd_with_tls_is_reached_with_pds_certificates_as_they_are_now(tmp_path: Path) -> None:
+def test_an_etcd_with_tls_is_reached_with_pds_certificates_as_they_are_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority()
     (tmp_path / "ca.pem").write_bytes(authority.pem)
     own = authority.sign("etcd").write(tmp_path, "etcd")
@@ -102,6 +102,12 @@ def test_an_etcd_with_tls_is_reached_with_pds_certificates_as_they_are_now(tmp_p
         Authority("another").sign("tidemill").write(tmp_path, "client")
         assert not answers(reached), "the certificate was replaced"
         authority.sign("tidemill").write(tmp_path, "client")
+        assert answers(reached)
+        encrypt(tmp_path / "client.key", b"zq7")
+        assert not answers(reached), "the key has a password now"
+        (tmp_path / "password").write_text("zq7\n")
+        monkeypatch.setenv("TIDEMILL_KEY_PASSWORD_FILE", str(tmp_path / "password"))
+        assert answers(Leases(key(etcd.address, of_pd), "one", "", 5.0))
         assert answers(reached)
     finally:
         etcd.kill()

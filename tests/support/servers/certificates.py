@@ -28,6 +28,13 @@ class Pair:
         return paths
 
 
+def encrypt(path: Path, password: bytes) -> None:
+    """Give a key's file a password."""
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(password)
+    path.write_bytes(key.private_bytes(*form))
+
+
 class Authority:
     """A certificate authority."""
 

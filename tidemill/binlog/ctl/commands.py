@@ -8,11 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from tidemill import credentials, tso
 from tidemill.binlog.nodes import Node, NodeKind, NodeState
 from tidemill.binlog.registry.client import Registry
+from tidemill.budget import ANSWER, Budget
+from tidemill.capture.tikv.client.channels import check_told
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.changelog.storage import durable
@@ -25,6 +28,7 @@ with extra("binlog"):
 SAVEPOINT = "savepoint"
 HTTP_S = 10.0
 DONE = 200
+_SHOWN = 300
 
 Tell = Callable[[str], None]
 
@@ -93,15 +97,25 @@ class Control:
     async def _apply(self, kind: NodeKind, action: str, query: Query) -> None:
         node = await self._node(kind, query.node_id)
         scheme = "http" if self._security is None else "https"
-        url = f"{scheme}://{node.host}/state/{node.node_id}/{action}"
+        check_told(node.host)
+        url = f"{scheme}://{node.host}/state/{quote(node.node_id, safe='')}/{action}"
+        budget = Budget(ANSWER)
         try:
-            async with httpx.AsyncClient(verify=self._context(), timeout=HTTP_S, trust_env=False) as client:
-                answer = await client.put(url)
-                told = answer.json()
-        except (httpx.HTTPError, ValueError) as error:
+            async with (
+                httpx.AsyncClient(verify=self._context(), timeout=HTTP_S, trust_env=False) as client,
+                client.stream("PUT", url, headers={"Accept-Encoding": "identity"}) as answer,
+            ):
+                pieces = []
+                async for piece in answer.aiter_raw():
+                    budget.spend("bytes_in", len(piece))
+                    pieces.append(piece)
+            body = b"".join(pieces)
+            told = budget.json(body)
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
             raise UpstreamUnavailable(f"the {kind.word} {node.node_id} at {node.host} does not answer: {error}") from None
         if answer.status_code != DONE or not isinstance(told, dict) or told.get("code") != DONE:
-            raise NodeRefused(f"the {kind.word} {node.node_id} at {node.host} refuses: {answer.text.strip()}")
+            said = body[:_SHOWN].decode("utf-8", "replace").strip()
+            raise NodeRefused(f"the {kind.word} {node.node_id} at {node.host} refuses: {said}")
         self._tell(line("Apply action on node success", action=action, NodeID=node.node_id))
 
     def _context(self) -> ssl.SSLContext | bool:
@@ -110,7 +124,7 @@ class Control:
         self._security.check()
         context = ssl.create_default_context(cafile=self._security.ca)
         if self._security.cert is not None:
-            context.load_cert_chain(self._security.cert, self._security.key, credentials.key_password())
+            context.load_cert_chain(self._security.cert, self._security.key, credentials.own_key_password)
         return context
 
     async def _node(self, kind: NodeKind, node_id: str) -> Node:

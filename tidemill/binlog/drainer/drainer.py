@@ -46,6 +46,14 @@ SYNCED_S = 300.0
 HOLDS_S = 10.0
 """A Pump that holds the merge for so many seconds is named in the log."""
 
+_OF_STRANGERS = (
+    ("grpc.max_concurrent_streams", 16),
+    ("grpc.max_receive_message_length", 64 << 10),
+    ("grpc.max_connection_age_ms", 300_000),
+    ("grpc.max_connection_age_grace_ms", 10_000),
+)
+"""What a connection of gRPC may take: a Pump calls once, with an empty message. Calls that never end are ended with their connection."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -133,7 +141,7 @@ class Drainer(Generic[E]):
     async def _serve(self) -> None:
         with tempfile.TemporaryDirectory(prefix="tidemill-drainer-") as folder:
             inner = Path(folder) / "grpc"
-            server = grpc.aio.server()
+            server = grpc.aio.server(options=_OF_STRANGERS)
             server.add_generic_rpc_handlers((_handler(self),))
             server.add_insecure_port(f"unix:{inner}")
             await server.start()

@@ -97,7 +97,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(security.cert, security.key, credentials.key_password())
+            context.load_cert_chain(security.cert, security.key, credentials.own_key_password)
             if security.ca is not None:
                 context.load_verify_locations(security.ca)
                 context.verify_mode = ssl.CERT_REQUIRED
@@ -326,7 +326,7 @@ class _Front(_Relay):
         length = fields.get("content-length", "0")
         if not is_own(fields.get("host", ""), self._port.hosts):
             self._end(Answer(f"the Host header has no name of this machine. {HINT}\n".encode(), 403, "text/plain"))
-        elif not length.isdecimal() or int(length) > BODY_LIMIT:
+        elif not length.isdecimal() or len(length) > len(str(BODY_LIMIT)) or int(length) > BODY_LIMIT:
             self._end(Answer(b"too long\n", 413, "text/plain"))
         elif len(body) >= int(length):
             self._asked = True

@@ -242,7 +242,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(tls.cert, tls.key, credentials.key_password())
+        context.load_cert_chain(tls.cert, tls.key, credentials.own_key_password)
         if tls.ca is not None:
             context.load_verify_locations(tls.ca)
             context.verify_mode = ssl.CERT_REQUIRED

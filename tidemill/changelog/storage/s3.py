@@ -7,6 +7,7 @@ role.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,23 @@ def _status(error: Any) -> int:
 
 def _code(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def filesystem(endpoint: str, given: Mapping[str, str], *, by_path: bool, timeout_s: float = 0.0) -> Any:
+    """Return pyarrow's file system of an endpoint (empty: AWS), which is https unless it says otherwise.
+
+    `given`: keys, region and role, of which empty ones are left out. `by_path`: a bucket is part of the path, not of the host. `timeout_s`:
+    0 is what pyarrow takes.
+    """
+    scheme, mark, host = endpoint.partition("://")
+    timeouts = {"connect_timeout": timeout_s, "request_timeout": timeout_s} if timeout_s else {}
+    return pyarrow.fs.S3FileSystem(
+        **{name: value for name, value in given.items() if value},
+        endpoint_override=(host if mark else endpoint) or None,
+        scheme=scheme if mark else "https",
+        force_virtual_addressing=not by_path,
+        **timeouts,
+    )
 
 
 def with_retries(filesystem: Any) -> Any:

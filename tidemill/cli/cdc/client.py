@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
+from tidemill.budget import ANSWER, Budget, OverBudget
 from tidemill.errors import TidemillError, made, redact
 from tidemill.extras import extra
 
@@ -43,7 +44,7 @@ class Client:
         """`authorization`: a token, or user and password. `transport`: for tests. `flag`: what names the server in the command."""
         self._flag = flag
         self.address = redact(address)
-        headers = {"X-client-version": "tidemill"}
+        headers = {"X-client-version": "tidemill", "Accept-Encoding": "identity"}
         auth = None
         if isinstance(authorization, str):
             headers["Authorization"] = f"Bearer {authorization}"
@@ -87,7 +88,8 @@ class Client:
         headers = {"Accept": "application/json"} | ({"Content-Type": "application/json"} if body is not None else {})
         content = json.dumps(body).encode() if body is not None else None
         try:
-            answer = self._http.request(method, path, params=given, content=content, headers=headers)
+            with self._http.stream(method, path, params=given, content=content, headers=headers) as response:
+                body = Budget(ANSWER).body(response.headers.get("Content-Encoding"), response.iter_bytes())
         except httpx.TimeoutException:
             raise ServerUnavailable(f"the server at {self.address} does not answer within {TIMEOUT_S:.0f} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -95,6 +97,9 @@ class Client:
                 f"the server at {self.address} cannot be reached: {redact(str(error)) or type(error).__name__}",
                 hint=f"Is `tidemill server` running there? Name its address with {self._flag}.",
             ) from None
+        except OverBudget as error:
+            raise _foreign(self.address, error.message) from None
+        answer = httpx.Response(response.status_code, headers=response.headers, content=body, request=response.request)
         if answer.is_success:
             return answer
         raise _error(answer, self.address)
@@ -141,8 +146,8 @@ def feed_path(name: str, below: str = "") -> str:
 
 def _read(answer: httpx.Response, address: str) -> Any:
     try:
-        return answer.json()
-    except ValueError:
+        return Budget(ANSWER).json(answer.content)
+    except (ValueError, RecursionError):
         raise _foreign(address, answer.text) from None
 
 
@@ -155,9 +160,9 @@ def _foreign(address: str, text: str) -> ServerUnavailable:
 def _error(answer: httpx.Response, address: str) -> TidemillError:
     """Return the server's error."""
     try:
-        found = answer.json()
+        found = Budget(ANSWER).json(answer.content)
         code, message = str(found["error_code"]), str(found["error_msg"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return ServerUnavailable(
             f"the server at {address} answers {answer.status_code}: {redact(answer.text[:_SHOWN]) or answer.reason_phrase}",
             hint="Name the address of a `tidemill server` with --server.",

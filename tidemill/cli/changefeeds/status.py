@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from tidemill.budget import ANSWER, Budget
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.status import FILE, CaptureStatus, held_by
 from tidemill.capture.tikv.watchdog.causes import Cause
@@ -154,8 +156,9 @@ def _status_of(file: Path) -> dict[str, Any] | None:
 def _ask(address: str) -> dict[str, Any]:
     try:
         with urllib.request.urlopen(f"http://{address}/status", timeout=TIMEOUT) as answer:
-            found = json.load(answer)
-    except (OSError, ValueError, RecursionError) as e:
+            budget = Budget(ANSWER)
+            found = budget.json(budget.body(answer.headers.get("Content-Encoding"), iter(lambda: answer.read(1 << 16), b"")))
+    except (OSError, HTTPException, ValueError, RecursionError) as e:
         raise UpstreamUnavailable(f"no capture answers at {address}: {e}") from None
     if not isinstance(found, dict):
         raise UpstreamUnavailable(f"no capture answers at {address}: its status is not a JSON object")

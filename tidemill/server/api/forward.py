@@ -137,5 +137,5 @@ def client_of(ca: Path | None, cert: Path | None, key: Path | None) -> httpx.Asy
     if ca is not None:
         verify = ssl.create_default_context(cafile=str(ca))
         if cert is not None:
-            verify.load_cert_chain(cert, key, credentials.key_password())
+            verify.load_cert_chain(cert, key, credentials.own_key_password)
     return httpx.AsyncClient(verify=verify, timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S), trust_env=False)

@@ -80,9 +80,12 @@ class Certificates:
         found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         found.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            found.load_cert_chain(cert, key, credentials.key_password())
+            found.load_cert_chain(cert, key, credentials.own_key_password)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"--cert {cert}, --key {key}: {error}") from None
+            hint = credentials.OF_KEYS_HINT if key.is_file() and b"ENCRYPTED" in key.read_bytes() else ""
+            raise ConfigError(f"--cert {cert}, --key {key}: {error}", hint=hint) from None
+        except ConfigError as error:
+            raise ConfigError(f"--key {key}: {error.message}", hint=error.hint) from None
         if self.ca is not None:
             try:
                 found.load_verify_locations(self.ca)

@@ -109,6 +109,9 @@ class EtcdKey:
             if self._security is None:
                 channel = grpc.insecure_channel(address, options=OPTIONS)
             else:
-                channel = grpc.secure_channel(address, self._security.credentials(), options=OPTIONS)
+                try:
+                    channel = grpc.secure_channel(address, self._security.credentials(), options=OPTIONS)
+                except ConfigError as error:  # they were good at the start, and may be again
+                    raise UpstreamUnavailable(f"{self.place} cannot be asked: {error.message}", hint=error.hint) from None
             self._channels[address] = channel
         return channel

@@ -254,17 +254,9 @@ class S3Store(Store):
 
     def _open(self) -> None:
         options = self._options
-        scheme, mark, host = options.endpoint.partition("://")
         given = {**self._secrets, "region": options.region, "role_arn": options.role_arn}
         with self._errors("opening"):
-            self._fs = pyarrow.fs.S3FileSystem(
-                **{name: value for name, value in given.items() if value},
-                endpoint_override=(host if mark else options.endpoint) or None,
-                scheme=scheme if mark else "https",
-                force_virtual_addressing=not options.force_path_style,
-                connect_timeout=_TIMEOUT_S,
-                request_timeout=_TIMEOUT_S,
-            )
+            self._fs = s3.filesystem(options.endpoint, given, by_path=options.force_path_style, timeout_s=_TIMEOUT_S)
 
     def _renew(self) -> bool:
         """Return whether keys that are referred to are others by now. Then the next request is made with those."""

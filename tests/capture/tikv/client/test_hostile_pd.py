@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -59,7 +59,7 @@ class Hostile(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 async def use(pd: PdClient) -> None:
-    calls = (
+    calls: tuple[Callable[[], Awaitable[Any]], ...] = (
         pd.tso, pd.stores, pd.gc_safe_point, pd.gc_state, pd.check_versions, pd.keyspaces, pd.refresh, lambda: pd.store(3),
         lambda: pd.scan_ranges([(b"a", b"c"), (b"d", b"e")], 10), lambda: pd.region(b"a"), lambda: pd.update_service_safe_point("a", 1, 2),
         lambda: pd.set_gc_barrier("a", 1, 2),

@@ -19,7 +19,6 @@ from tidemill.errors import ConfigError
 from tidemill.extras import extra
 
 HTTP2 = "h2"
-_ENCRYPTED = f"Does {' or '.join(credentials.OF_KEYS.values())} say where the right password is?"
 Stamp = tuple[tuple[int, int], ...]
 
 
@@ -51,11 +50,11 @@ class Security:
         with extra("binlog"):
             from cryptography.exceptions import UnsupportedAlgorithm
             from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-        password = _password().encode() or None
+        password = credentials.own_key_password().encode() or None
         try:
             key = load_pem_private_key(data, password)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            raise ConfigError(f"--key {self.key} is encrypted, and cannot be read", hint=_ENCRYPTED) from None
+            raise ConfigError(f"--key {self.key} is encrypted, and cannot be read", hint=credentials.OF_KEYS_HINT) from None
         return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def context(self) -> ssl.SSLContext:
@@ -70,11 +69,11 @@ class Security:
         context.set_alpn_protocols([HTTP2])
         if self.cert is not None and self.key is not None:
             try:
-                context.load_cert_chain(self.cert, self.key, _password)
+                context.load_cert_chain(self.cert, self.key, credentials.own_key_password)
             except (ssl.SSLError, OSError) as e:
                 raise ConfigError(
                     f"--cert {self.cert} and --key {self.key} are not a pair in PEM form: {e}",
-                    hint=_ENCRYPTED if b"ENCRYPTED" in (_read(self.key) or b"") else "",
+                    hint=credentials.OF_KEYS_HINT if b"ENCRYPTED" in (_read(self.key) or b"") else "",
                 ) from None
         return context
 
@@ -107,11 +106,6 @@ def security_of(addresses: Sequence[str], ca: Path | None, cert: Path | None, ke
     security = Security(ca, cert, key)
     security.check()
     return security
-
-
-def _password() -> str:
-    """The password of the key, which OpenSSL would ask for on the terminal. Raises ConfigError."""
-    return credentials.read_setting(credentials.of_keys())
 
 
 def _read(path: Path | None) -> bytes | None:

@@ -51,6 +51,15 @@ def test_the_users_settings_win(tmp_path: Path) -> None:
     assert (without["spark.driver.memory"], without["spark.ui.enabled"]) == ("1g", "false")
 
 
+def test_java_of_an_executor_is_optimised_only_where_rows_enter_it(tmp_path: Path) -> None:
+    def of(**given: str) -> str:
+        return settings(CLUSTER, preferred=given or of_frames(CLUSTER), file=tmp_path / "none")["spark.executor.extraJavaOptions"]
+
+    assert "TieredStopAtLevel=1" in of(**{"spark.driver.host": "h"})
+    assert "Tiered" not in of()
+    assert "SerialGC" not in of()
+
+
 @pytest.mark.parametrize("name", sorted(NEEDED))
 def test_what_would_go_wrong_is_refused_by_name(tmp_path: Path, name: str) -> None:
     file = tmp_path / "spark-defaults.conf"

@@ -9,7 +9,6 @@ from tidemill.tidb.ddltext import EXACT, DdlSyntaxError, FoundNames, RoutedNames
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking.named import Known, catalogue_names
-from tidemill.tidb.schema.tracking.statements import Statement
 
 NOT_DELIVERED = frozenset(
     {
@@ -76,12 +75,12 @@ def database_text(query: str, schema: str, before: Known) -> str:
     """Return a statement with the names of the catalogue as it was before it, and so that every reader reads what TiDB read. `schema`: of
     names without one. A statement that means the same as it is, or that cannot be parsed, stays."""
     printed = was_printed(query)
-    names = catalogue_names(Statement(query, query, 0, "", "", was_printed=printed), (schema, ""), (), lambda: (before,))
-    if not names and not printed:
-        return query
     found = FoundNames()
     try:
         canonical_ddl(query, names=found, printed=printed)
+        names = catalogue_names(found, (schema, ""), (), lambda: (before,))
+        if not names and not printed:
+            return query
         known = RoutedNames(schema, lambda *name: names.get(name, name), lambda name: names.get((name, ""), (name, ""))[0], found)
         return canonical_ddl(query, names=known, dialect=EXACT, printed=printed)
     except DdlSyntaxError:

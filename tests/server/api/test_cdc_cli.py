@@ -249,6 +249,14 @@ def test_a_start_before_garbage_collection_names_the_safe_point(tmp_path: Path, 
     run(tmp_path, architecture, work)
 
 
+async def _stops_when_told(world: World) -> None:
+    """The host stops the changefeed when the server tells it something next. The server would wait for that for 25 s."""
+    told = len(world.processes.told)
+    while len(world.processes.told) == told:
+        await asyncio.sleep(0.01)
+    stopped(world)
+
+
 async def _each_command(world: World, cli: CdcCli) -> AsyncIterator[str]:
     """The commands of a client, one after the other; yields the name of each when it is done."""
     await cli.create("one", BLACKHOLE)
@@ -290,7 +298,7 @@ async def _each_command(world: World, cli: CdcCli) -> AsyncIterator[str]:
     cli.exchanged.clear()
     await cli.resume("one", overwrite="now")
     yield "changefeed resume --overwrite-checkpoint-ts"
-    await cli.remove("one")
+    await asyncio.gather(cli.remove("one"), _stops_when_told(world))
     yield "changefeed remove"
     await cli.delete_service_gc_safepoint()
     yield "unsafe delete-service-gc-safepoint"

@@ -16,6 +16,7 @@ from tidemill.tidb.schema.codes import SchemaState
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.tracking import catalog
+from tidemill.tidb.schema.tracking import history as tracked
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.view import public_view
 
@@ -31,6 +32,7 @@ STREAMS: dict[str, Callable[[], Stream]] = {
 
 LONG = ("golden", "golden, jobs alone")
 """Streams that take more than three seconds to follow."""
+view = lru_cache(None)(public_view)
 FOLLOWED = 16
 """For so many transactions a history that has forgotten is followed before it forgets again: longer than what is left of a job."""
 
@@ -41,7 +43,8 @@ def read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DdlJob, "parse", staticmethod(lru_cache(None)(DdlJob.parse)))
         patch.setattr(catalog, "_table", lru_cache(None)(catalog._table.__wrapped__))
-        patch.setattr(catalog, "public_view", lru_cache(None)(public_view))
+        patch.setattr(catalog, "public_view", view)
+        patch.setattr(tracked, "read_statement", lru_cache(None)(tracked.read_statement))
         yield
 
 
@@ -93,7 +96,7 @@ def test_forgetting_behind_the_head_changes_nothing(stream: Stream, lag: int) ->
 def seen(history: SchemaHistory, ts: int, but: Container[int] = ()) -> dict[int, Any]:
     """The tables as statements and subscriptions see them."""
     tables = history.snapshot(ts).tables
-    return {i: (v.schema_id, v.physical_ids, public_view(v.schema, v.info)) for i, v in tables.items() if i not in but}
+    return {i: (v.schema_id, v.physical_ids, view(v.schema, v.info)) for i, v in tables.items() if i not in but}
 
 
 def names(events: list[DdlEvent], known_to: int) -> list[Any]:

@@ -30,29 +30,37 @@ if TYPE_CHECKING:
     from tidemill.tidb.schema.events import DdlEvent
 
 
+# Plain numbers: operators of enum's flags take most of the time of a wide table's description.
+_BINARY, _HANDLE_KEY, _GENERATED = int(ColumnFlag.BINARY), int(ColumnFlag.HANDLE_KEY), int(ColumnFlag.GENERATED)
+_PRIMARY_KEY, _UNIQUE_KEY, _MULTIPLE_KEY = int(ColumnFlag.PRIMARY_KEY), int(ColumnFlag.UNIQUE_KEY), int(ColumnFlag.MULTIPLE_KEY)
+_NULLABLE, _UNSIGNED = int(ColumnFlag.NULLABLE), int(ColumnFlag.UNSIGNED)
+_KEYS = (
+    (int(SchemaFlag.PRIMARY_KEY), _PRIMARY_KEY),
+    (int(SchemaFlag.UNIQUE_KEY), _UNIQUE_KEY),
+    (int(SchemaFlag.MULTIPLE_KEY), _MULTIPLE_KEY),
+)
+
+
 def column_flags(table: TableInfo) -> dict[int, ColumnFlag]:
     """Return the protocol's flags of each column by id. An index marks all its columns, not only the first as MySQL does."""
     flags = {}
     handle = table.handle_key_ids
     for column in table.columns:
-        flag = ColumnFlag(0)
-        flag |= ColumnFlag.BINARY if column.is_binary else 0
-        flag |= ColumnFlag.HANDLE_KEY if column.id in handle else 0
-        flag |= ColumnFlag.GENERATED if column.is_generated else 0
-        flag |= ColumnFlag.PRIMARY_KEY if column.flag & SchemaFlag.PRIMARY_KEY else 0
-        flag |= ColumnFlag.UNIQUE_KEY if column.flag & SchemaFlag.UNIQUE_KEY else 0
-        flag |= ColumnFlag.MULTIPLE_KEY if column.flag & SchemaFlag.MULTIPLE_KEY else 0
-        flag |= ColumnFlag.NULLABLE if not column.not_null else 0
-        flag |= ColumnFlag.UNSIGNED if column.unsigned else 0
+        flag = _BINARY if column.is_binary else 0
+        flag |= _HANDLE_KEY if column.id in handle else 0
+        flag |= _GENERATED if column.is_generated else 0
+        flag |= _NULLABLE if not column.not_null else 0
+        flag |= _UNSIGNED if column.unsigned else 0
+        for theirs, ours in _KEYS:
+            flag |= ours if column.flag & theirs else 0
         flags[column.id] = flag
     for index in table.indices:
-        mark = ColumnFlag(0)
-        mark |= ColumnFlag.PRIMARY_KEY if index.primary else 0
-        mark |= ColumnFlag.UNIQUE_KEY if index.unique and not index.primary else 0
-        mark |= ColumnFlag.MULTIPLE_KEY if len(index.columns) > 1 else 0
+        mark = _PRIMARY_KEY if index.primary else 0
+        mark |= _UNIQUE_KEY if index.unique and not index.primary else 0
+        mark |= _MULTIPLE_KEY if len(index.columns) > 1 else 0
         for column in table.index_columns(index):
             flags[column.id] |= mark
-    return flags
+    return {column: ColumnFlag(flag) for column, flag in flags.items()}
 
 
 def json_value(column: ColumnInfo, cell: Cell) -> bytes:

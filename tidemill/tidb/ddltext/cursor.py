@@ -114,7 +114,9 @@ class Cursor:
 
     def at(self, *words: str) -> bool:
         """Return whether the next tokens are these keywords or operators."""
-        return all(self.peek(offset).upper == word for offset, word in enumerate(words))
+        if self.token.upper != words[0]:  # nearly always
+            return False
+        return len(words) == 1 or all(self.peek(offset).upper == word for offset, word in enumerate(words))
 
     def at_end(self) -> bool:
         """Return whether no token is left."""

@@ -45,6 +45,7 @@ def _bytes(value: str | None) -> bytes | None:
 
 
 _UNSIGNED = int(ColumnFlag.UNSIGNED)  # asked for each value: an IntFlag costs ten times as much
+_NOT_NULL = int(ColumnFlag.NOT_NULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class ColumnInfo:
     @property
     def not_null(self) -> bool:
         """NOT NULL."""
-        return bool(self.flag & ColumnFlag.NOT_NULL)
+        return self.flag & _NOT_NULL != 0
 
     @property
     def is_generated(self) -> bool:

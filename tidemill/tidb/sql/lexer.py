@@ -196,7 +196,10 @@ class _Lexer:
             self.emit(Kind.INTRODUCER, "utf8" if charset == "utf8mb3" else charset, start)
             return
         # A word next to a dot is part of a qualified name, never a keyword.
-        if self.sql.startswith(".", self.at) or self.sql[:start].rstrip(" ").endswith("."):
+        before = start - 1
+        while before > 0 and self.sql[before] == " ":
+            before -= 1
+        if self.sql.startswith(".", self.at) or (before >= 0 and self.sql[before] == "."):
             self.emit_name(word, start)
             return
         upper = word.upper() if word.isascii() else word

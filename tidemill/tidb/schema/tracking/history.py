@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidemill.errors import DdlTextError, SchemaError
 from tidemill.events import Op
 from tidemill.tidb.datums import Datum
-from tidemill.tidb.ddltext import DdlSyntaxError
+from tidemill.tidb.ddltext import DdlSyntaxError, FoundNames
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.rows.raw import decode_row
 from tidemill.tidb.schema.codes import Action, JobState, SchemaState
@@ -29,7 +29,7 @@ from tidemill.tidb.schema.metakeys import META_TABLE_ID, Subject, capture_ranges
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.tracking.catalog import Catalog, Edits, JobSource
 from tidemill.tidb.schema.tracking.effects import effects
-from tidemill.tidb.schema.tracking.named import Name, catalogue_names
+from tidemill.tidb.schema.tracking.named import Name, catalogue_names, read_statement
 from tidemill.tidb.schema.tracking.tracker import JobTracker, PlacedDdl
 from tidemill.tidb.schema.tracking.versions import (
     Change,
@@ -292,11 +292,12 @@ class SchemaHistory:
 
         It includes the steps of a DDL after its public one, and DDLs that users' statements do not see, but no step of a later DDL.
         """
-        done = self._delivered_to(version.table_id, ts)
-        end = done if version.to_ts is None else min(done, version.to_ts - 1)
-        found = [info for at, info in self._descriptions.get(version.table_id, ()) if version.from_ts < at <= end]
-        if found:
-            return replace(version, info=found[-1])
+        if descriptions := self._descriptions.get(version.table_id):
+            done = self._delivered_to(version.table_id, ts)
+            end = done if version.to_ts is None else min(done, version.to_ts - 1)
+            found = [info for at, info in descriptions if version.from_ts < at <= end]
+            if found:
+                return replace(version, info=found[-1])
         kept = self._exchanged.get((version.table_id, version.from_ts))
         return replace(version, info=replace(version.info, update_ts=kept)) if kept is not None else version
 
@@ -347,19 +348,17 @@ class SchemaHistory:
         return self._events[start : bisect_right(self._events, to_ts, key=lambda e: e.ts)]
 
     def _given_out(self, event: PlacedDdl, draft: DdlEvent) -> DdlEvent:
-        if event.printed is None:
-            event.printed = self._print(event)
+        if event.printed is None or event.names is None:
+            event.printed, event.names = self._print(event, draft)
         query, reprinted = event.printed
         before, other = (self.described(v, event.ts - 1) if v is not None else None for v in (event.before, event.other))
         last = event.done or event.after
         after = self.described(last, event.ts) if last is not None else None
         if event.after is None and event.before is not None:  # a drop: the table as it was last described, whatever described it
             other = self._last_described(event.before, event.ts)
-        if event.names is None:
-            event.names = self._names(event, draft)
         return replace(draft, query=query, reprinted=reprinted, before=before, after=after, other=other, names=event.names)
 
-    def _names(self, event: PlacedDdl, draft: DdlEvent) -> dict[Name, Name]:
+    def _names(self, event: PlacedDdl, draft: DdlEvent, found: FoundNames) -> dict[Name, Name]:
         """Return the names in the statement that the catalogue has in other letters."""
         own = [version.name for version in (event.after, event.before, event.other) if version is not None]
 
@@ -368,18 +367,20 @@ class SchemaHistory:
             if event.ts > self.start_ts:
                 yield self._timeline.snapshot(event.ts - 1)
 
-        return catalogue_names(event.statement, (draft.schema, draft.pre_schema), own, snapshots)
+        return catalogue_names(found, (draft.schema, draft.pre_schema), own, snapshots)
 
-    def _print(self, event: PlacedDdl) -> tuple[str, bool]:
+    def _print(self, event: PlacedDdl, draft: DdlEvent) -> tuple[tuple[str, bool], dict[Name, Name]]:
+        """Return the text, whether it is printed as TiDB prints it, and the names in it that the catalogue has in other letters."""
         try:
-            return event.statement.printed(), True
+            text, found = read_statement(event.statement)
+            return (text, True), self._names(event, draft, found)
         except DdlSyntaxError as error:
             what = f"the DDL of {event.schema}.{event.table} (job {event.job_id}) cannot be printed as TiDB prints it: {error}"
             if self.strict:
                 raise DdlTextError(f"{what}\n  {short_statement(event.statement.source)}") from error
             self.unprintable += 1
             _log.warning("%s; it is sent as the user wrote it: %s", what, short_statement(event.statement.source))
-            return event.statement.source, False
+            return (event.statement.source, False), {}
 
     # Forgetting
 

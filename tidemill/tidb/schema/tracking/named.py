@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from tidemill.tidb.ddltext import DdlSyntaxError, FoundNames
+from tidemill.tidb.ddltext import FoundNames
 from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.schema.model import DBInfo
 from tidemill.tidb.schema.tracking.statements import Statement
@@ -38,19 +38,20 @@ def session_schema(found: FoundNames, schema: str, pre_schema: str) -> str:
     return pre_schema if pre_schema and found.first is not None and not found.first[0] else schema
 
 
+def read_statement(statement: Statement) -> tuple[str, FoundNames]:
+    """Return the text of a statement as TiDB prints it, and the names in it. Raises DdlSyntaxError."""
+    found = FoundNames()
+    return statement.printed(found), found
+
+
 def catalogue_names(
-    statement: Statement, schemas: tuple[str, str], own: Iterable[Name], snapshots: Callable[[], Iterable[Known]]
+    found: FoundNames, schemas: tuple[str, str], own: Iterable[Name], snapshots: Callable[[], Iterable[Known]]
 ) -> dict[Name, Name]:
-    """Return the names in a statement that the catalogue has in other letters; none for a statement that cannot be parsed.
+    """Return the names found in a statement that the catalogue has in other letters.
 
     `schemas`: of the DDL's table, after and before it. `own`: the tables that the DDL is about. `snapshots`: the catalogue around it, for
     the names of others.
     """
-    found = FoundNames()
-    try:
-        statement.printed(found)
-    except DdlSyntaxError:
-        return {}
     default = session_schema(found, *schemas)
     written = {(schema or default, table) for schema, table in found.tables} | {(schema or default, "") for schema in found.schemas}
     known = {folded_table(name): name for name in own}

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images site options clean
+.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate views-fuzz chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends dashboards page deploy pin-images site options clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -78,6 +78,10 @@ chaos-mysql: setup
 chaos-binlog: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
 	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_binlog_chaos.py -x -s
+
+# Random queries of Spark's grammar over random histories, a view beside Spark itself: make views-fuzz SEEDS=1000 SEED=0
+views-fuzz: setup
+	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-1000} TMPDIR=$(SCRATCH) $(PYTHON) -m pytest -s --timeout 0 tests/views/test_generated.py
 
 # Drivers that freeze, die and lose answers at any effect, under every sink that has a simulation: make simulate SEEDS=10000 SEED=0
 simulate: setup

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate fuzz-api chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends spark-versions dashboards page deploy pin-images site options clean
+.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate fuzz-api views-fuzz chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends spark-versions dashboards page deploy pin-images site options clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -82,6 +82,10 @@ chaos-binlog: setup
 # Requests that schemathesis makes of the OpenAPI document: make fuzz-api SEEDS=20 SEED=0
 fuzz-api: setup
 	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-20} TMPDIR=$(SCRATCH) $(PYTHON) -m pytest -n 2 tests/server/api/test_schemathesis.py
+
+# Random queries of Spark's grammar over random histories, a view beside Spark itself: make views-fuzz SEEDS=1000 SEED=0
+views-fuzz: setup
+	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-1000} TMPDIR=$(SCRATCH) $(PYTHON) -m pytest -s --timeout 0 tests/views/test_generated.py
 
 # Drivers that freeze, die and lose answers at any effect, under every sink that has a simulation: make simulate SEEDS=10000 SEED=0
 simulate: setup

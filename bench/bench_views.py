@@ -20,6 +20,7 @@ from tidemill.views.engine import Engine
 from tidemill.views.plan import Column, Plan, Table
 from tidemill.views.shape import shape_of
 from tidemill.views.sql import plan_of
+from tidemill.views.view import by_spark
 
 STAGE = "Views"
 ORDERS = Table("shop", "orders", (Column("id", pa.int64(), False), Column("customer", pa.int32())), (0,))
@@ -50,7 +51,8 @@ def _lines(ids: np.ndarray, orders: int, cents: np.ndarray, kind: str) -> pa.Tab
 def main(rows: int = 1_000_000) -> None:
     """Measure, and print."""
     orders = rows // 4
-    plan: Plan = plan_of(SQL, lambda _, name: {"orders": ORDERS, "lines": LINES}.get(name), "shop")
+    analysis = by_spark(SQL, lambda _, name: {"orders": ORDERS, "lines": LINES}.get(name), "shop")
+    plan: Plan = plan_of(analysis.document, analysis.tables, SQL, "shop")
     numbers = {table.name: i for i, table in enumerate(plan.tables)}
     with (
         tempfile.TemporaryDirectory() as folder,

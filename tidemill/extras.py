@@ -17,7 +17,7 @@ EXTRAS = {
     "binlog": ("etcd3aio", "plyvel", "cryptography", "httpx"),
     "server": ("fastapi", "starlette", "uvicorn", "h11", "httpx", "etcd3aio"),
     "playground": ("greenlet", "etcd3aio"),
-    "views": ("duckdb", "sqlglot"),
+    "views": ("duckdb",),
     "otel": ("opentelemetry",),
 }
 """The extras of pyproject.toml, and the modules that each brings."""

@@ -22,6 +22,7 @@ from tidemill.config.file import parse_config
 from tidemill.errors import StartTsOutOfLog
 from tidemill.server.changefeeds import log_claims
 from tidemill.views import view
+from tidemill.views.plan import Plan, Scan
 
 
 @pytest.fixture
@@ -61,8 +62,11 @@ def test_a_server_s_changefeed_that_is_created_or_resumed(log: str, monkeypatch:
     assert LogReader(log).feeds() == {}
 
 
+SCAN = Scan(0, (), None)
+
+
 def test_a_view(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "planned", passed_after(log, lambda *_: (None, view.Begin(START, False), (), ())))
+    monkeypatch.setattr(view, "planned", passed_after(log, lambda *_: view.Planned(Plan((), SCAN), view.Begin(START, False), (), "{}")))
     views = view.Views(tmp_path / "views")
     with pytest.raises(StartTsOutOfLog, match="needs changes from"):
         view.create(views, "totals", log, "SELECT 1", "memory")

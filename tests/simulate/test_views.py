@@ -23,6 +23,7 @@ from tests.support.simulate.lakes import GatedTables
 from tests.support.simulate.schedule import Fail, Kill
 from tests.support.simulate.stores import GatedStore
 from tests.support.simulate.trials import Reader, Schedules, seeds
+from tests.support.spark.sessions import spark_session
 from tidemill.config.uri import SinkUri
 from tidemill.sinks.lake.base import Tables
 from tidemill.sinks.lake.manifest import read_head, read_manifest
@@ -32,7 +33,15 @@ from tidemill.views import View, Views, create
 from tidemill.views.engine import Engine
 
 __all__ = ["mariadb"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+session = spark_session()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _spark(session: Any) -> None:
+    """Spark analyses the queries of views that are created: here the one that runs for all."""
+
+
 STEPS = (
     (
         "CREATE TABLE o (id INT PRIMARY KEY, c INT)",

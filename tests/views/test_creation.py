@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
+from tests.support.spark.sessions import spark_session
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import durable
 from tidemill.views import view as module
+from tidemill.views.changes import Catalog
 from tidemill.views.definition import Views
 from tidemill.views.refusal import ViewError
 from tidemill.views.targets.memory import MemoryTarget
 from tidemill.views.view import View, create, drop
 
 SQL = "SELECT k, v FROM app.t"
+session = spark_session()
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def _analysed(session: Any, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark makes of the query, asked once: a process that is forked off has no Spark of its own."""
+    found = module.by_spark(SQL, Catalog.open(log).find, "")
+    monkeypatch.setattr(module, "analysed", lambda *_: found)
+    monkeypatch.setattr(module, "ViewSession", nullcontext)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, Producer
 
 from tests.support.servers.kafka import new_topic_name
-from tests.support.views.generated import comparable, rows_of
-from tests.support.views.shop import QUERIES, Shop, arrived, engine, planned
+from tests.support.views.compared import comparable, rows_of
+from tests.support.views.shop import NUMBER, QUERIES, Shop, arrived, engine, planned
 from tests.support.views.topic import intervals, states
 from tidemill.errors import ConfigError, SinkError
 from tidemill.playground.programs.kafka_broker import KafkaBroker
@@ -22,8 +22,6 @@ from tidemill.views.shape import Keyed, Shape, shape_of
 from tidemill.views.targets.base import Target
 from tidemill.views.targets.kafka_messages import Messages, mark_of
 from tidemill.views.targets.open import target_of
-
-NUMBER = "SELECT customer, count(*) AS n, sum(id) AS s FROM orders WHERE customer IS NOT NULL GROUP BY customer"
 
 
 def target(broker: KafkaBroker, topic: str, sql: str, feed: str = "view-v-1") -> Target:

@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 
 from tests.support.servers.kafka import new_topic_name
 from tests.support.servers.mariadb import MariaDb, mariadb
+from tests.support.spark.sessions import spark_session
+from tests.support.views.compared import comparable
 from tests.support.views.dying import OF, ended, killed_at
-from tests.support.views.generated import comparable
 from tests.support.views.orders import TOTALS, shop, upstream
 from tests.support.views.topic import states
 from tidemill.playground.programs.kafka_broker import KafkaBroker
@@ -21,6 +22,15 @@ from tidemill.testing import Upstream
 from tidemill.views import View, Views, create
 
 __all__ = ["mariadb", "shop", "upstream"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+session = spark_session()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _spark(session: Any) -> None:
+    """Spark analyses the queries of views that are created: here the one that runs for all."""
+
 
 Row = tuple[Any, ...]
 COLUMNS = ("id", "customer", "total", "n")

@@ -1,8 +1,8 @@
 """Views: queries over captured tables that are kept up to date incrementally, and are always those of one resolved ts.
 
-In: a SELECT in Spark's words (`sql` plans it, `expressions` and `types` know Spark's semantics), changes of tables out of a change log
-(`changes`). Out: changes of the view, interval by interval, into one of `targets`. `rules` has the delta rules, as SQL of DuckDB, which is
-the engine; `engine` is the state, `view` the run. Read `plan.py`, then `rules.py`.
+In: a SELECT that Spark analyses (`spark`; `sql` makes a plan of its answer), changes of tables out of a change log (`changes`).
+Out: changes of the view, interval by interval, into one of `targets`. `rules` has the delta rules, as SQL of DuckDB, the embedded engine;
+`engine` is the state, `view` the run. Read `plan.py`, then `rules.py`.
 """
 
 from tidemill.views.definition import Views

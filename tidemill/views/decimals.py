@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-_CALL = re.compile(r"tm_(divide|multiply|add|subtract|remainder)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
+_CALL = re.compile(r"tm_(try_divide|divide|multiply|add|subtract|remainder)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\(")
 _CONTEXT = decimal.Context(prec=120, rounding=decimal.ROUND_HALF_UP)
 _OPERATIONS: dict[str, Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal]] = {
     "divide": _CONTEXT.divide,
+    "try_divide": _CONTEXT.divide,
     "multiply": _CONTEXT.multiply,
     "add": _CONTEXT.add,
     "subtract": _CONTEXT.subtract,
@@ -30,7 +31,14 @@ class DecimalFunction:
     name: str
     arguments: tuple[str, str]
     result: str
+    gives_null: bool  # for two values: the engine takes that for an error otherwise
     run: Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.Array]
+
+
+def decimal_call(word: str, a: str, da: pa.DataType, b: str, db: pa.DataType, kind: pa.DataType) -> str:
+    """Return a call of the engine's own function for an operation of decimals. Its name says all types."""
+    types = "_".join(f"{one.precision}_{one.scale}" for one in (da, db, kind))
+    return f"tm_{word}_{types}({a}, {b})"
 
 
 def functions_in(sql: str) -> Iterator[DecimalFunction]:
@@ -39,19 +47,27 @@ def functions_in(sql: str) -> Iterator[DecimalFunction]:
         word, *numbers = found
         p1, s1, p2, s2, p, s = map(int, numbers)
         name = f"tm_{word}_{'_'.join(numbers)}"
-        yield DecimalFunction(name, (f"DECIMAL({p1},{s1})", f"DECIMAL({p2},{s2})"), f"DECIMAL({p},{s})", _made(word, p, s))
+        yield DecimalFunction(
+            name,
+            (f"DECIMAL({p1},{s1})", f"DECIMAL({p2},{s2})"),
+            f"DECIMAL({p},{s})",
+            word == "try_divide",
+            _made(word, p, s),
+        )
 
 
 def _made(word: str, precision: int, scale: int) -> Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.Array]:
     operation, unit = _OPERATIONS[word], decimal.Decimal(1).scaleb(-scale)
     kind, limit = pa.decimal128(precision, scale), decimal.Decimal(10) ** (precision - scale)
-    has_zero = word in ("divide", "remainder")
+    has_zero = word in ("divide", "try_divide", "remainder")
 
     def one(a: decimal.Decimal | None, b: decimal.Decimal | None) -> decimal.Decimal | None:
         if a is None or b is None or (has_zero and not b):
             return None
         found = operation(a, b).quantize(unit, context=_CONTEXT)
         if abs(found) >= limit:
+            if word == "try_divide":
+                return None
             raise OverflowError(f"{word} of {a} and {b} does not fit decimal({precision},{scale})")
         return found
 

@@ -25,7 +25,7 @@ from tidemill.changelog.storage import durable
 from tidemill.errors import redact
 from tidemill.rules.names import did_you_mean
 from tidemill.tso import SavedTs
-from tidemill.views.plan import Column, Plan, Table
+from tidemill.views.plan import Column, Plan, Table, walk
 from tidemill.views.refusal import ViewError
 from tidemill.views.shape import Shape, shape_of
 from tidemill.views.sql import plan_of
@@ -37,7 +37,7 @@ _NOTE = statefile.Kind(ViewError, "Restore the file from a copy, or drop the vie
 _BEGUN = statefile.Kind(ViewError, "Remove the folder.", may_be_lost=True)
 _PROGRESS = statefile.Kind(ViewError, "Remove it: the state of the view says how far it is.", may_be_lost=True)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Definition:
     """What a view is. `id`: unlike that of any other view, also of one that had its name before.
 
     `begin_ts`: where it begins. `snapshot`: with the tables of the initial load at begin_ts + 1. `base_ts`: of each table, a ts at which it
-    had the columns that the view reads.
+    had the columns that the view reads. `analysis`: what Spark made of the query when the view was created.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Definition:
     snapshot: bool
     tables: tuple[Table, ...]
     base_ts: tuple[int, ...]
+    analysis: str
 
     @property
     def feed(self) -> str:
@@ -71,19 +72,17 @@ class Definition:
 
     def plan(self) -> Plan:
         """Return its plan. Raises ViewRefused."""
-        return plan_of(self.sql, self._find, self.database)
+        return plan_of(self.analysis, self.tables, self.sql, self.database)
 
     def shape(self) -> Shape:
         """Return its columns as readers see them."""
         return shape_of(self.plan())
 
-    def _find(self, database: str, name: str) -> Table | None:
-        wanted = database.lower(), name.lower()
-        return next((one for one in self.tables if (one.database.lower(), one.name.lower()) == wanted), None)
-
     def digest(self) -> str:
-        """Return what tells the state of one query from that of another."""
-        return hashlib.sha256(json.dumps([_VERSION, self.id, self.sql, self.database]).encode()).hexdigest()
+        """Return what tells the state of one query from that of another, and of one plan from that of another: a later version may plan
+        the same query in other steps."""
+        steps = [(type(one).__name__, one.number, [str(column.type) for column in one.columns]) for one in walk(self.plan().root)]
+        return hashlib.sha256(json.dumps([_VERSION, self.id, self.sql, self.database, steps]).encode()).hexdigest()
 
     def to_json(self) -> bytes:
         """Return the file's content."""
@@ -98,7 +97,7 @@ class Definition:
             }
             for table, base in zip(self.tables, self.base_ts, strict=True)
         ]
-        found = {"format": 1, **asdict(self), "tables": tables}
+        found = {"format": 2, **asdict(self), "tables": tables, "analysis_digest": _digest(self.analysis)}
         del found["base_ts"]
         return json.dumps(found, indent=1).encode()
 
@@ -116,6 +115,13 @@ class Definition:
             columns = tuple(Column(field.name, field.type, field.name in nullable) for field in schema)
             tables.append(Table(one.text("database"), one.text("name"), columns, one.integers("keys")))
             bases.append(one.integer("base_ts"))
+        if "analysis" not in found:
+            raise ViewError(
+                f"{where} is of a view that an earlier version of Tidemill has created", hint="Drop the view and create it again."
+            )
+        analysis = found.text("analysis")
+        if found.text("analysis_digest") != _digest(analysis):
+            raise found.broken("the analysis is not as it was written")
         return cls(
             name=found.text("name"),
             id=found.text("id"),
@@ -127,6 +133,7 @@ class Definition:
             snapshot=found.flag("snapshot"),
             tables=tuple(tables),
             base_ts=tuple(bases),
+            analysis=analysis,
         )
 
 
@@ -221,6 +228,10 @@ class Views:
     def write_progress(self, name: str, progress: Progress) -> None:
         """Say how far a view is. Not synced: the state is what counts."""
         durable.write(self.path(name) / HOW_FAR, json.dumps(asdict(progress)).encode(), sync=False)
+
+
+def _digest(analysis: str) -> str:
+    return hashlib.sha256(analysis.encode()).hexdigest()
 
 
 def check_name(name: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -24,16 +24,19 @@ from tidemill.tso import SavedTs, describe
 from tidemill.views import types as t
 from tidemill.views.changes import CHANGE
 from tidemill.views.decimals import functions_in
-from tidemill.views.plan import Plan
+from tidemill.views.plan import BySpark, Plan
 from tidemill.views.refusal import ViewError
 from tidemill.views.rules import Rules
 from tidemill.views.shape import ROW_KEY, WEIGHT, Keyed, Shape
 
 with extra("views"):
     import duckdb
-    from duckdb.func import PythonUDFType
+    from duckdb.func import FunctionNullHandling, PythonUDFType
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from tidemill.views.spark.session import ViewSession
+
+FORMAT = 2
 _TIDY_ROWS = 100_000
 """A table without a key is put in order when so many rows, and a half of it, were added behind it."""
 
@@ -51,6 +54,8 @@ class Engine:
             self._db = duckdb.connect(str(path))
         except duckdb.Error as error:
             raise _cannot_open(self._where, error) from None
+        self._spark: ViewSession | None = None
+        self._threads = threads
         self._functions: set[str] = set()
         self._appended: dict[int, int] = {}
         with self._errors():
@@ -66,6 +71,8 @@ class Engine:
 
     def close(self) -> None:
         """Close the file."""
+        if self._spark is not None:
+            self._spark.close()
         self._db.close()
 
     # ---- what it knows
@@ -153,7 +160,10 @@ class Engine:
     def _apply(self, changed: set[int], *, first: bool, to_ts: int) -> int:
         steps = self._rules.interval(changed, first=first)
         for statement in steps.compute:
-            self._run(statement)
+            if isinstance(statement, BySpark):
+                self._ask(statement)
+            else:
+                self._run(statement)
         found = self._deliver_out(to_ts)
         for statement in steps.checks:
             self._check(statement, to_ts)
@@ -162,6 +172,29 @@ class Engine:
         for number in changed:
             self._tidy(number)
         return found
+
+    def _ask(self, node: BySpark) -> None:
+        """Let Spark compute a query over the tables as they are behind the interval."""
+        if self._spark is None:
+            from tidemill.views.spark.session import ViewSession  # most views need no Spark once they are created
+
+            self._spark = ViewSession(master=f"local[{self._threads}]")
+            if node.database:
+                self._spark.use(node.database)
+        for number, table in enumerate(self._plan.tables):
+            place = self._spark.add(table) / "rows.parquet"
+            names = ", ".join(f"c{i} AS {_quoted(one.name)}" for i, one in enumerate(table.columns))
+            self._db.execute(f"COPY (SELECT {names} FROM ({self._rules.rows(number)})) TO '{place}' (FORMAT parquet)")
+        found = self._spark.rows(node.sql, self._plan.tables)
+        places = [f"c{i}" for i in range(len(node.columns))]
+        self._db.register("arriving", found.rename_columns(places))
+        listed = ", ".join(places)
+        cast = ", ".join(f"CAST({name} AS {t.engine_type(one.type)}) AS {name}" for name, one in zip(places, node.columns, strict=True))
+        self._db.execute(
+            f"CREATE OR REPLACE TEMP TABLE n{node.number} AS SELECT {listed}, CAST(count(*) AS BIGINT) AS w "
+            f"FROM (SELECT {cast} FROM arriving) GROUP BY {listed}"
+        )
+        self._db.unregister("arriving")
 
     def _nothing(self) -> int:
         self._db.execute("DELETE FROM pending")
@@ -279,7 +312,8 @@ class Engine:
         for one in functions_in(statement):
             if one.name not in self._functions:
                 self._functions.add(one.name)
-                self._db.create_function(one.name, one.run, list(one.arguments), one.result, type=PythonUDFType.ARROW)
+                nulls = FunctionNullHandling.SPECIAL if one.gives_null else FunctionNullHandling.DEFAULT
+                self._db.create_function(one.name, one.run, list(one.arguments), one.result, type=PythonUDFType.ARROW, null_handling=nulls)
 
     def _number(self, query: str) -> int:
         ((found,),) = self._db.execute(query).fetchall()

@@ -6,7 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidemill.views import types as t
-from tidemill.views.plan import Aggregate, Column, Filter, Join, Node, OtherJoin, Plan, Project, Recomputed, Scan, Union, with_columns
+from tidemill.views.plan import (
+    Aggregate,
+    BySpark,
+    Column,
+    Filter,
+    Join,
+    Node,
+    OtherJoin,
+    Plan,
+    Project,
+    Recomputed,
+    Scan,
+    Union,
+    with_columns,
+)
 from tidemill.views.shape import ROW_KEY, Keyed, shape_of
 
 
@@ -37,8 +51,9 @@ def text_of(plan: Plan) -> str:
             key = f"{ROW_KEY}, the hash of {', '.join(plan.root.columns[i].name for i in shape.hashed) or 'nothing: there is one row'}"
         case Keyed.COPIES:
             key = f"{ROW_KEY}, the hash of the row and the number of its copy"
+    engine = "engine: Spark" if isinstance(plan.root, BySpark) else "engine: embedded"
     notes = [f"note: {one}" for one in plan.notes]
-    return "\n".join([*lines, "", f"columns: {columns}", f"key: {key}", *notes])
+    return "\n".join([*lines, "", engine, f"columns: {columns}", f"key: {key}", *notes])
 
 
 def _lines(plan: Plan, node: Node, depth: int) -> Iterator[Line]:
@@ -80,6 +95,12 @@ def _said(plan: Plan, node: Node) -> tuple[str, str, bool]:
             if node.adds:
                 return f"group by {groups}: {called}", "sums and counts are kept, changes are added", True
             return f"group by {groups}: {called}", "groups that changed are computed again out of their rows, which are kept", True
+        case BySpark():
+            return (
+                f"Spark computes {node.sql.strip()}",
+                f"all rows, whenever one changes: the embedded engine does not have {node.why}",
+                False,
+            )
         case Recomputed():
             if node.keys:
                 keys = ", ".join(_named(one, node.input.columns) for one in node.keys)

@@ -207,6 +207,20 @@ class Recomputed(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class BySpark(Node):
+    """What Spark computes again out of all rows of the tables: the whole query. `why`: what the embedded engine lacks."""
+
+    scans: tuple[Node, ...] = field(kw_only=True)
+    sql: str = field(kw_only=True)
+    database: str = field(kw_only=True)
+    why: str = field(kw_only=True)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.scans
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A view's plan."""
 

@@ -8,6 +8,7 @@ new one with 1. `w` of a relation at rest is how often it has the row. Tables of
     aN    GROUP BY that adds: the group's columns c0 …, rows n, and for each aggregate its count and sum
     kN    other GROUP BY: the rows c0 … that it is made of, w; oN what it gives
     oN    a step that is computed again: what it gives
+          or that Spark computes
     xN, yN, nN   of this interval: which groups or keys changed, and what they are now
 
 Joins: with A' = A + dA, the change of A⋈B is dA⋈B + A'⋈dB, and so on for more sides. Filter, projection and UNION ALL are those of the
@@ -20,10 +21,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tidemill.views import types as t
-from tidemill.views.expressions import decimal_call
+from tidemill.views.decimals import decimal_call
 from tidemill.views.plan import (
     Aggregate,
     Aggregation,
+    BySpark,
     Filter,
     Join,
     Node,
@@ -46,7 +48,7 @@ Changed = Collection[int]
 class Steps:
     """The statements of an interval. `compute` fills `d_out`, and `apply` brings the state up to date."""
 
-    compute: tuple[str, ...]
+    compute: tuple[str | BySpark, ...]  # a step of Spark's fills nN with what its query gives, n times w
     checks: tuple[str, ...]  # each gives a number that is 0, else the log lacks rows
     apply: tuple[str, ...]
 
@@ -56,7 +58,7 @@ class Rules:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._compute: list[str] = []
+        self._compute: list[str | BySpark] = []
         self._checks: list[str] = []
         self._apply: list[str] = []
         self._made: set[int] = set()
@@ -75,7 +77,7 @@ class Rules:
                 inner = [t.engine_type(one.type) for one in node.input.columns]
                 found.append(f"CREATE TABLE k{node.number} ({_typed(inner)}, w BIGINT)")
                 found.append(f"CREATE TABLE o{node.number} ({_typed(kinds)}, w BIGINT)")
-            elif isinstance(node, Recomputed):
+            elif isinstance(node, Recomputed | BySpark):
                 found.append(f"CREATE TABLE o{node.number} ({_typed(kinds)}, w BIGINT)")
         return found
 
@@ -113,6 +115,12 @@ class Rules:
         width = len(self._plan.tables[number].columns)
         return f"CREATE OR REPLACE TEMP TABLE dt{number} AS SELECT {_listed(_names(width))}, -w AS w FROM t{number}"
 
+    def rows(self, number: int) -> str:
+        """Return the query for the rows that a table has behind the interval, for a step of Spark's."""
+        width = len(self._plan.tables[number].columns)
+        query = f"SELECT * FROM t{number}" + (f" UNION ALL SELECT * FROM dt{number}" if number in self._changed else "")
+        return _repeated(_consolidated(query, width), width)
+
     def whole(self) -> str:
         """Return the query that computes the view out of its tables at rest, without any state of its own."""
         return _summed(self._full(self._plan.root), self._plan.root)
@@ -129,7 +137,7 @@ class Rules:
                 return _scan(node, f"t{node.table}")
             case Aggregate() if node.adds:
                 return _finished(node, f"a{node.number}", "1")
-            case Aggregate() | Recomputed():
+            case Aggregate() | Recomputed() | BySpark():
                 return f"SELECT {_listed(_names(len(node.columns)))}, w FROM o{node.number}"
             case OtherJoin():
                 return _joined(node, _summed(self._old(node.left), node.left), _summed(self._old(node.right), node.right))
@@ -168,6 +176,8 @@ class Rules:
 
     def _full(self, node: Node) -> str:
         match node:
+            case BySpark():
+                return self._old(node)
             case Scan():
                 return _scan(node, f"t{node.table}")
             case Aggregate():
@@ -194,6 +204,12 @@ class Rules:
                 if (delta := self._delta(node.input)) is not None:
                     self._made.add(node.number)
                     self._again(node, delta)
+            case BySpark():
+                if self._first or any(self._delta(one) for one in node.scans):
+                    self._made.add(node.number)
+                    self._compute.append(node)
+                    self._temporary(f"y{node.number}", "SELECT 1 AS one")
+                    self._replaced(node, f"SEMI JOIN y{node.number} AS y ON true", f"y{node.number} AS y", "true")
             case OtherJoin():
                 left, right = self._delta(node.left), self._delta(node.right)
                 if left is not None or right is not None:
@@ -423,7 +439,7 @@ def _average(total: str, count: str, one: Aggregation) -> str:
         whole,
         f"CAST({count} AS DECIMAL(20,0))",
         rows,
-        t.decimal_result("/", whole, rows),
+        t.quotient_type(whole, rows),
     )
     return f"CAST({quotient} AS {t.engine_type(one.type)})"
 

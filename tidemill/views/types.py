@@ -6,11 +6,9 @@ The rules are those of Spark 4 with its defaults: ANSI mode, and decimals that l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 
 import pyarrow as pa
-
-from tidemill.views.refusal import refuse
 
 MOST_DIGITS = 38
 BOOLEAN, INT, LONG, DOUBLE, STRING = pa.bool_(), pa.int32(), pa.int64(), pa.float64(), pa.string()
@@ -35,8 +33,7 @@ _NAMES = {
     NULL: ("INTEGER", "void"),
     pa.list_(pa.field("element", pa.float32())): ("FLOAT[]", "array<float>"),
 }
-_DIGITS = {pa.int8(): 3, pa.int16(): 5, INT: 10, LONG: 20}
-"""Digits of the decimal that an integer becomes beside a decimal."""
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def engine_type(kind: pa.DataType) -> str:
@@ -51,6 +48,14 @@ def spark_type(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return _NAMES[kind][1]
+
+
+def of_spark(name: str) -> pa.DataType | None:
+    """Return the type that Spark calls by this name; None for one that the columns of a view cannot have."""
+    found = _DECIMAL.fullmatch(name)
+    if found is not None:
+        return pa.decimal128(int(found[1]), int(found[2]))
+    return next((kind for kind, names in _NAMES.items() if names[1] == name), None)
 
 
 def is_integer(kind: pa.DataType) -> bool:
@@ -78,11 +83,6 @@ def is_exact(kind: pa.DataType) -> bool:
     return is_integer(kind) or (is_decimal(kind) and kind.precision <= MOST_DIGITS - 9)
 
 
-def decimal_of(kind: pa.DataType, digits: int = 0) -> pa.DataType:
-    """Return the decimal that holds an integer type, or a literal of so many digits; a decimal stays as it is."""
-    return kind if is_decimal(kind) else pa.decimal128(digits or _DIGITS[kind], 0)
-
-
 def adjusted(precision: int, scale: int) -> pa.DataType:
     """Return a decimal of so many digits; one that is too wide loses digits behind the point, but keeps six of them."""
     if precision <= MOST_DIGITS:
@@ -91,21 +91,10 @@ def adjusted(precision: int, scale: int) -> pa.DataType:
     return pa.decimal128(MOST_DIGITS, max(MOST_DIGITS - whole, min(scale, 6)))
 
 
-def decimal_result(operator: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type of an arithmetic operation of two decimals."""
-    p1, s1, p2, s2 = one.precision, one.scale, other.precision, other.scale
-    match operator:
-        case "+" | "-":
-            scale = max(s1, s2)
-            return adjusted(max(p1 - s1, p2 - s2) + scale + 1, scale)
-        case "*":
-            return adjusted(p1 + p2 + 1, s1 + s2)
-        case "/":
-            scale = max(6, s1 + p2 + 1)
-            return adjusted(p1 - s1 + s2 + scale, scale)
-        case _:
-            scale = max(s1, s2)
-            return adjusted(min(p1 - s1, p2 - s2) + scale, scale)
+def quotient_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return the type of a decimal by another."""
+    scale = max(6, one.scale + other.precision + 1)
+    return adjusted(one.precision - one.scale + other.scale + scale, scale)
 
 
 def sum_type(kind: pa.DataType) -> pa.DataType:
@@ -126,32 +115,3 @@ def average_type(kind: pa.DataType) -> pa.DataType:
 
 def _bounded(precision: int, scale: int) -> pa.DataType:
     return pa.decimal128(min(precision, MOST_DIGITS), min(scale, MOST_DIGITS))
-
-
-def common_type(kinds: Sequence[pa.DataType], where: str) -> pa.DataType:
-    """Return the type that values of all these types take, as in CASE, COALESCE, UNION and comparisons. Raises ViewRefused."""
-    known = [kind for kind in kinds if kind != NULL]
-    if not known:
-        return NULL
-    found = known[0]
-    for kind in known[1:]:
-        found = _wider(found, kind, where)
-    return found
-
-
-def _wider(one: pa.DataType, other: pa.DataType, where: str) -> pa.DataType:
-    if one == other:
-        return one
-    if is_number(one) and is_number(other):
-        if is_float(one) or is_float(other):
-            both_float = not is_decimal(one) and not is_decimal(other) and DOUBLE not in (one, other)
-            return pa.float32() if both_float else DOUBLE
-        if is_integer(one) and is_integer(other):
-            return one if one.bit_width > other.bit_width else other
-        a, b = decimal_of(one), decimal_of(other)
-        scale = max(a.scale, b.scale)
-        return _bounded(max(a.precision - a.scale, b.precision - b.scale) + scale, scale)
-    days = {DATE, DATETIME, MOMENT}
-    if one in days and other in days and MOMENT not in (one, other):
-        return DATETIME
-    raise refuse(f"{where}: {spark_type(one)} and {spark_type(other)} have no common type that does not depend on settings", "Use CAST.")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,9 @@ from tidemill.views.figures import Figures
 from tidemill.views.plan import Plan, Table
 from tidemill.views.refusal import ViewError, ViewStopped
 from tidemill.views.shape import ROW_KEY
-from tidemill.views.sql import plan_of, tables_of
+from tidemill.views.spark.analysis import Analysis, Find, analysed
+from tidemill.views.spark.session import ViewSession
+from tidemill.views.sql import plan_of
 from tidemill.views.targets.base import Target
 from tidemill.views.targets.open import MEMORY, target_of
 
@@ -54,33 +57,53 @@ class Step:
     changes: int
 
 
-def planned(log_place: str, sql: str, database: str = "") -> tuple[Plan, Begin, tuple[Table, ...], tuple[int, ...]]:
-    """Plan a query over the tables of a log. Returns also where a view can begin, its tables, and a ts at which each has its columns.
+Analyse = Callable[[str, Find, str], Analysis]
+"""Has a query analysed by Spark: the query, the tables, the database of those that are named without one."""
 
-    Raises ViewRefused, LogError and its kinds.
-    """
+
+def by_spark(sql: str, find: Find, database: str) -> Analysis:
+    """Have a query analysed by the Spark that runs in this process, or by one that is started for it. Raises ViewRefused, NoJava,
+    SparkUnavailable."""
+    with ViewSession() as session:
+        return analysed(session, sql, find, database)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a view of a query would be. `bases`: of each table of the plan, a ts at which it has its columns."""
+
+    plan: Plan
+    begin: Begin
+    bases: tuple[int, ...]
+    analysis: str
+
+
+def planned(log_place: str, sql: str, database: str = "", analyse: Analyse = by_spark) -> Planned:
+    """Plan a query over the tables of a log. Raises ViewRefused, NoJava, SparkUnavailable, LogError and its kinds."""
     catalog = Catalog.open(log_place)
-    tables_of(sql, database)
-    plan = plan_of(sql, catalog.find, database)
+    analysis = analyse(sql, catalog.find, database)
+    plan = plan_of(analysis.document, analysis.tables, sql, database)
     begin = catalog.begin(plan.tables)
     bases = []
     for table in plan.tables:
         version = catalog.version(table.database, table.name)
         assert version is not None, "it was found"
         bases.append(version.from_ts)
-    return plan, begin, plan.tables, tuple(bases)
+    return Planned(plan, begin, tuple(bases), analysis.document)
 
 
-def create(views: Views, name: str, log_place: str, sql: str, into: str, database: str = "") -> Definition:
+def create(views: Views, name: str, log_place: str, sql: str, into: str, database: str = "", *, analyse: Analyse = by_spark) -> Definition:
     """Create a view: write down that it begins, let the log keep changes for it, take its target, confirm it. A creation that was killed is
-    finished by the next one of that name, or undone by `drop`. Raises ViewError, SinkError, LogError, ConfigError."""
+    finished by the next one of that name, or undone by `drop`. Raises ViewError, SinkError, LogError,
+    ConfigError, NoJava, SparkUnavailable."""
     check_name(name)
     _release(views)
     with views.creating(name) as left, ExitStack() as stack:
         stack.callback(views.remove, name)
-        _, begin, tables, bases = planned(log_place, sql, database)
+        found = planned(log_place, sql, database, analyse)
+        begin, tables = found.begin, found.plan.tables
         known_as = left.id if left is not None else new_id()  # a target that was taken under it is this view's
-        view = Definition(name, known_as, sql, database, log_place, into, begin.ts, begin.snapshot, tables, bases)
+        view = Definition(name, known_as, sql, database, log_place, into, begin.ts, begin.snapshot, tables, found.bases, found.analysis)
         views.begin(view)
         stack.callback(feeds.remove, log_place, view.feed)
         _register(view)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from tests.support.spark.sessions import spark_session
 from tidemill.cli.main import main
 from tidemill.cli.shared.served import served
 from tidemill.cli.views.view import watched
 from tidemill.testing import Upstream
 from tidemill.views import View
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+session = spark_session()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _spark(session: Any) -> None:
+    """Spark analyses the queries of views that are created: here the one that runs for all."""
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -77,8 +77,9 @@ def explain(
         echo(text_of(Views(folder).read(name).plan()))
         return
     assert log is not None
-    plan, begin, _, _ = planned(log, _query(sql, sql_file), database)
-    echo(text_of(plan))
+    found = planned(log, _query(sql, sql_file), database)
+    echo(text_of(found.plan))
+    begin = found.begin
     echo(f"it would begin at {tso.describe(begin.ts)}{', with the tables of an initial load' if begin.snapshot else ''}")
 
 

@@ -1,10 +1,9 @@
-"""A SELECT in Spark's words → the plan of a view. sqlglot parses it and resolves its names. All of it is pure.
+"""What Spark made of a query → the plan of a view. All of it is pure.
 
-In: a query, and the tables that a log has. Out: a `Plan`, or ViewRefused with what a view cannot have. Read `planner.py` first; `sources`
-has FROM and WHERE, `groups` GROUP BY, `windows` windows and ORDER BY.
+In: Spark's plan as a JSON document (`tidemill.views.spark` makes it), and the tables that it reads. Out: a `Plan`, of the embedded engine
+or of Spark's with the reason. Read `tree` first, which holds everybody to every field; then `planner`, and `choice`.
 """
 
-from tidemill.views.sql.parse import tables_of
-from tidemill.views.sql.planner import plan_of
+from tidemill.views.sql.choice import plan_of
 
-__all__ = ["plan_of", "tables_of"]
+__all__ = ["plan_of"]

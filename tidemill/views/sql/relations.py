@@ -1,61 +1,53 @@
-"""Rows of a query with the names of their columns, and the steps that every part of the planner makes. Pure."""
+"""Rows of a query with the attributes that their columns are, and the steps that every part of the planner makes. Pure."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from sqlglot import exp
-
-from tidemill.views.expressions import Scope, cast_to
-from tidemill.views.plan import Aggregate, Column, Expr, Filter, Key, Node, Project, columns_of, ref
+from tidemill.views.plan import Column, Expr, Filter, Key, Node, Project, columns_of
+from tidemill.views.sql.expressions import Scope
 from tidemill.views.sql.keys import plain_refs
+from tidemill.views.sql.tree import Fields, NotEmbedded, Tree
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Rows of a query: a node, and by which names its columns are called."""
+    """Rows of a query: a node, and Spark's attribute of each column."""
 
     node: Node
-    places: Mapping[tuple[str, str], int]
+    ids: tuple[int, ...]
 
     @property
     def scope(self) -> Scope:
         """What an expression over these rows sees."""
-        return Scope(self.node.columns, self.places)
+        return Scope(self.node.columns, {one: i for i, one in reversed(list(enumerate(self.ids)))})
 
 
-def named(node: Node, alias: str) -> Relation:
-    """Return a node's rows under an alias."""
-    return Relation(node, {(alias.lower(), one.name.lower()): i for i, one in enumerate(node.columns)})
+def beside(left: Relation, right: Relation) -> Scope:
+    """Return what the condition of a join sees."""
+    ids = (*left.ids, *right.ids)
+    return Scope((*left.node.columns, *right.node.columns), {one: i for i, one in reversed(list(enumerate(ids)))})
 
 
-@dataclass(frozen=True, slots=True)
-class Beside(Node):
-    """The columns of two sides, for names only."""
-
-    empty: tuple[()] = field(default=())
-
-
-def beside(left: Relation, right: Relation) -> Relation:
-    """Return the names that the condition of a join sees."""
-    width = len(left.node.columns)
-    places = {**left.places, **{name: width + at for name, at in right.places.items()}}
-    return Relation(Beside(-1, (*left.node.columns, *right.node.columns), None), places)
-
-
-def conjuncts(e: exp.Expr | None) -> Iterator[exp.Expr]:
+def conjuncts(tree: Tree | None) -> Iterator[Tree]:
     """Yield the conditions that AND joins."""
-    if e is None:
+    if tree is None:
         return
-    if isinstance(e, exp.And):
-        yield from conjuncts(e.left)
-        yield from conjuncts(e.right)
-    elif isinstance(e, exp.Paren):
-        yield from conjuncts(e.this)
-    else:
-        yield e
+    if tree.kind == "expressions.And":
+        with Fields(tree) as f:
+            yield from conjuncts(f.tree("left"))
+            yield from conjuncts(f.tree("right"))
+    elif tree.kind != "expressions.Literal" or tree.fields.get("value") is not True:
+        yield tree
+
+
+def attribute_of(tree: Tree) -> tuple[str, int]:
+    """Return the name and the id of a column that a list of Spark's has: of an attribute, or of an expression with a name."""
+    if tree.kind not in ("expressions.AttributeReference", "expressions.Alias"):
+        raise NotEmbedded(f"a column without a name: {tree.kind}")
+    return str(tree.fields["name"]), tree.fields["other0"].number
 
 
 class Steps:
@@ -68,21 +60,9 @@ class Steps:
         """Return a number that no other step of the plan has."""
         return next(self._numbers)
 
-    def cast(self, node: Node, columns: Sequence[Column]) -> Node:
-        """Return rows whose columns have these types."""
-        if all(a.type == b.type for a, b in zip(node.columns, columns, strict=True)):
-            return node
-        values = [cast_to(Expr(ref(i), one.type), columns[i].type).sql for i, one in enumerate(node.columns)]
-        return Project(self.number(), tuple(columns), None, input=node, values=tuple(values))
-
-    def distinct(self, node: Node) -> Node:
-        """Return the rows without those that are equal to another."""
-        every = tuple(range(len(node.columns)))
-        return Aggregate(self.number(), node.columns, every, input=node, keys=len(every), aggregates=())
-
     def project(self, node: Node, columns: Sequence[Column], values: Sequence[Expr]) -> Node:
         """Return new columns out of the rows; a key whose columns stay is one still."""
-        kept = {next(iter(columns_of(v.sql))): i for i, v in reversed(list(enumerate(values))) if v.sql.strip("()") in plain_refs(v.sql)}
+        kept = {next(iter(columns_of(v.sql))): i for i, v in reversed(list(enumerate(values))) if v.sql in plain_refs(v.sql)}
         key: Key = None
         if node.key is not None and all(one in kept for one in node.key):
             key = tuple(kept[one] for one in node.key)

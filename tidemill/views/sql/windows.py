@@ -3,132 +3,128 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from sqlglot import exp
 
 from tidemill.views import types as t
-from tidemill.views.expressions import Compiler, Scope
-from tidemill.views.plan import Column, Expr, Node, Recomputed, ref
-from tidemill.views.refusal import refuse
-from tidemill.views.sql.aggregates import AGGREGATES, argument_of, result_of
-from tidemill.views.sql.relations import Relation, Steps, named
+from tidemill.views.plan import Column, Recomputed, ref
+from tidemill.views.sql.aggregates import CALL, function_of
+from tidemill.views.sql.expressions import Compiler, type_of
+from tidemill.views.sql.relations import Relation, Steps, attribute_of
+from tidemill.views.sql.tree import Fields, NotEmbedded, Tree, same, short
 
-_RANKS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
+_RANKS = {"expressions.RowNumber": "row_number", "expressions.Rank": "rank", "expressions.DenseRank": "dense_rank"}
+_SHIFTS = {"expressions.Lag": "lag", "expressions.Lead": "lead"}
+_ALL, _SO_FAR, _ROWS_SO_FAR = (
+    ("RowFrame", "UnboundedPreceding", "UnboundedFollowing"),
+    ("RangeFrame", "UnboundedPreceding", "CurrentRow"),
+    ("RowFrame", "UnboundedPreceding", "CurrentRow"),
+)
 
 
 class Windows:
-    """Plans windows and orders. `notes`: for people. Raises ViewRefused."""
+    """Plans Spark's Window, Sort, Limit and Offset. `notes`: for people."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self.notes: list[str] = []
 
-    def windows(self, node: Node, scope: Scope, shown: list[exp.Expr]) -> tuple[Node, Scope]:
-        """Return the rows with a column for each window function, and what expressions see then."""
-        found = list(dict.fromkeys(one for root in shown for one in root.find_all(exp.Window)))
-        for window in found:
-            if window.sql("spark") not in scope.known:
-                node, scope = self._window(node, scope, window)
-        return node, scope
+    def windows(self, source: Relation, f: Fields) -> Relation:
+        """Return the rows with a column for each window function."""
+        partition, order = f.trees("partitionSpec"), f.trees("orderSpec")
+        for one in f.trees("windowExpressions"):
+            with Fields(one) as alias:
+                for part in ("other2", "other3", "name", "other0"):
+                    alias.any(part)
+                source = self._window(source, alias.tree("child"), partition, order, attribute_of(one))
+        return source
 
-    def _window(self, node: Node, scope: Scope, e: exp.Window) -> tuple[Node, Scope]:
-        compiler = Compiler(scope)
-        keys = tuple(compiler.compile(one).sql for one in e.args.get("partition_by") or ())
-        order = e.args.get("order")
-        sorts = [_sort(compiler.compile(one.this).sql, one) for one in (order.expressions if order is not None else ())]
-        call, kind, nullable = self._window_call(compiler, e.this, ordered=bool(sorts))
+    def _window(self, source: Relation, call: Tree, partition: list[Tree], order: list[Tree], attribute: tuple[str, int]) -> Relation:
+        if call.kind != "expressions.WindowExpression":
+            raise NotEmbedded(f"{short(call)} as a window")
+        with Fields(call) as f:
+            function, spec = f.tree("windowFunction"), f.tree("windowSpec")
+        with Fields(spec) as f:
+            if same(f.any("partitionSpec")) != same(partition) or same(f.any("orderSpec")) != same(order):
+                raise NotEmbedded("a window that is not its step's")
+            frame = _frame(f.tree("frameSpecification"))
+        compiler, node = Compiler(source.scope), source.node
+        keys = tuple(compiler.compile(one).sql for one in partition)
+        sorts = [sort_of(compiler, one) for one in order]
+        sql, kind, nullable, needs_ties = self._call(compiler, function, frame, ordered=bool(sorts))
         width = len(node.columns)
-        if e.args.get("spec") is not None:
-            raise refuse(f"{e.sql('spark')}: views do not have ROWS and RANGE")
         # Rows that ORDER BY does not tell apart come in the order of all their columns, so that the same rows always give the same result.
-        ties = [f"{ref(i)} NULLS FIRST" for i in range(width)] if isinstance(e.this, exp.RowNumber | exp.Lag | exp.Lead) else []
-        partition = f"PARTITION BY {', '.join(keys)} " if keys else ""
+        ties = [f"{ref(i)} NULLS FIRST" for i in range(width)] if needs_ties else []
+        over = f"PARTITION BY {', '.join(keys)} " if keys else ""
         ordering = f"ORDER BY {', '.join([*sorts, *ties])}" if sorts or ties else ""
-        text = f"CAST({call} OVER ({partition}{ordering}) AS {t.engine_type(kind)})"
-        columns = (*node.columns, Column(e.sql("spark"), kind, nullable))
         listed = ", ".join(f"{ref(i)} AS c{i}" for i in range(width))
-        sql = f"SELECT {listed}, {text} AS c{width} FROM input"
-        what = f"window {e.sql('spark')}"
-        result = Recomputed(self._steps.number(), columns, node.key, input=node, keys=keys, sql=sql, what=what)
-        return result, Scope(result.columns, scope.places, {**scope.known, e.sql("spark"): width})
-
-    def _window_call(self, compiler: Compiler, e: exp.Expr, *, ordered: bool) -> tuple[str, pa.DataType, bool]:
-        rank = _RANKS.get(type(e))
-        if rank is not None:
-            if not ordered:
-                raise refuse(f"{e.sql('spark')} needs ORDER BY")
-            return f"{rank}()", t.INT, False
-        if isinstance(e, exp.Lag | exp.Lead):
-            one, offset = compiler.compile(e.this), e.args.get("offset")
-            if e.args.get("default") is not None or (offset is not None and not isinstance(offset, exp.Literal)):
-                raise refuse(f"{e.sql('spark')}: lag and lead take a column and a number")
-            return f"{'lag' if isinstance(e, exp.Lag) else 'lead'}({one.sql}, {offset.name if offset is not None else 1})", one.type, True
-        name = AGGREGATES.get(type(e))
-        if name in ("sum", "count", "min", "max"):
-            argument, distinct = argument_of(compiler, e)
-            if distinct or (argument is not None and t.is_float(argument.type) and name == "sum"):
-                raise refuse(f"{e.sql('spark')}: not as a window, with DISTINCT or over floats")
-            if argument is None:
-                return "count(*)", t.LONG, False
-            return f"{name}({argument.sql})", result_of(name, argument, e), name != "count"
-        raise refuse(
-            f"{e.sql('spark')} is not a window function that views have",
-            "There are row_number, rank, dense_rank, lag, lead, sum, count, min, max.",
+        text = f"SELECT {listed}, CAST({sql} OVER ({over}{ordering}) AS {t.engine_type(kind)}) AS c{width} FROM input"
+        columns = (*node.columns, Column(attribute[0], kind, nullable))
+        made = Recomputed(
+            self._steps.number(), columns, node.key, input=node, keys=keys, sql=text, what=f"window {_word(sql)} AS {attribute[0]}"
         )
+        return Relation(made, (*source.ids, attribute[1]))
 
-    def top(self, node: Node, e: exp.Expr, order: list[exp.Ordered], places: list[int], width: int) -> Node:
-        """Return the first `width` columns of the rows that ORDER BY and LIMIT choose. `places`: the columns of the order."""
-        limit, offset = _whole(e.args.get("limit")), _whole(e.args.get("offset"))
-        if limit is None and offset is None:
-            self.notes.append("ORDER BY without LIMIT has no meaning for a view: rows of a table have no order")
-            return self._narrowed(node, width)
-        sorts = [_sort(ref(place), one) for place, one in zip(places, order, strict=True)]
+    def _call(self, compiler: Compiler, e: Tree, frame: tuple[str, str, str], *, ordered: bool) -> tuple[str, pa.DataType, bool, bool]:
+        """The call, its type, whether it may be NULL, and whether it depends on the order of rows that ORDER BY does not tell apart."""
+        if e.kind in _RANKS:
+            with Fields(e) as f:
+                if e.kind != "expressions.RowNumber":
+                    f.any("children")
+            if frame != _ROWS_SO_FAR or not ordered:
+                raise NotEmbedded(f"{short(e)} with a frame")
+            return f"{_RANKS[e.kind]}()", t.INT, False, e.kind == "expressions.RowNumber"
+        if e.kind in _SHIFTS:
+            return self._shift(compiler, e)
+        if e.kind != CALL or frame != (_SO_FAR if ordered else _ALL):
+            raise NotEmbedded("a window with ROWS or RANGE" if e.kind == CALL else f"the window function {short(e)}")
+        with Fields(e) as f:
+            f.is_("mode", "Complete")
+            name, argument = function_of(compiler, f.tree("aggregateFunction"))
+        if name == "avg" or (name == "sum" and argument is not None and t.is_float(argument.type)):
+            raise NotEmbedded(f"{name} of {t.spark_type(argument.type) if argument else 'rows'} as a window")
+        return f"{name}({argument.sql if argument is not None else '*'})", type_of(e.type), name != "count", False
+
+    def _shift(self, compiler: Compiler, e: Tree) -> tuple[str, pa.DataType, bool, bool]:
+        with Fields(e) as f:
+            one, offset, default = compiler.compile(f.tree("input")), f.any(_OFFSETS[e.kind]), f.tree("default")
+        if default.type != "void" or default.fields.get("value") is not None:
+            raise NotEmbedded(f"{_SHIFTS[e.kind]} with a default")
+        number = offset.fields.get("value") if isinstance(offset, Tree) and offset.kind == "expressions.Literal" else None
+        if not isinstance(number, int):
+            raise NotEmbedded(f"{_SHIFTS[e.kind]} by what is no number")
+        return f"{_SHIFTS[e.kind]}({one.sql}, {number})", one.type, True, True
+
+    def top(self, source: Relation, order: list[Tree], limit: int | None, offset: int) -> Relation:
+        """Return the rows that ORDER BY, LIMIT and OFFSET choose."""
+        node, compiler = source.node, Compiler(source.scope)
+        sorts = [sort_of(compiler, one) for one in order]
         ties = [f"{ref(i)} NULLS FIRST" for i in range(len(node.columns))]
         listed = ", ".join(f"{ref(i)} AS c{i}" for i in range(len(node.columns)))
         count = f" LIMIT {limit}" if limit is not None else ""
-        sql = f"SELECT {listed} FROM input ORDER BY {', '.join([*sorts, *ties])}{count} OFFSET {offset or 0}"
+        sql = f"SELECT {listed} FROM input ORDER BY {', '.join([*sorts, *ties])}{count} OFFSET {offset}"
         what = f"ORDER BY with LIMIT {limit}" if limit is not None else f"OFFSET {offset}"
-        found = Recomputed(self._steps.number(), node.columns, node.key, input=node, keys=(), sql=sql, what=what)
-        return self._narrowed(found, width)
-
-    def _narrowed(self, node: Node, width: int) -> Node:
-        if len(node.columns) == width:
-            return node
-        return self._steps.project(node, node.columns[:width], [Expr(ref(i), one.type) for i, one in enumerate(node.columns[:width])])
-
-    def limited(self, found: Relation, e: exp.Union) -> Relation:
-        """ORDER BY and LIMIT behind a UNION."""
-        order = order_of(e)
-        if not order and not e.args.get("limit") and not e.args.get("offset"):
-            return found
-        names = [one.name.lower() for one in found.node.columns]
-        for one in order:
-            if not isinstance(one.this, exp.Column) or one.this.name.lower() not in names:
-                raise refuse(f"{one.sql('spark')}: behind a UNION, ORDER BY is by names of its columns")
-        places = [names.index(one.this.name.lower()) for one in order]
-        return named(self.top(found.node, e, order, places, len(names)), "")
+        return Relation(Recomputed(self._steps.number(), node.columns, node.key, input=node, keys=(), sql=sql, what=what), source.ids)
 
 
-def order_of(e: exp.Expr) -> list[exp.Ordered]:
-    """Return what a query's ORDER BY has."""
-    order = e.args.get("order")
-    return list(order.expressions) if order is not None else []
+_OFFSETS = {"expressions.Lag": "inputOffset", "expressions.Lead": "offset"}
 
 
-def bare(e: exp.Column, names: set[str]) -> bool:
-    """Return whether ORDER BY names a column of the SELECT."""
-    return not e.table and e.name.lower() in names
+def _frame(tree: Tree) -> tuple[str, str, str]:
+    with Fields(tree) as f:
+        if "frameType" not in tree.fields:
+            raise NotEmbedded(short(tree))
+        return short(f.tree("frameType")), short(f.tree("lower")), short(f.tree("upper"))
 
 
-def _whole(e: exp.Expr | None) -> int | None:
-    if e is None:
-        return None
-    if not isinstance(e.expression, exp.Literal) or not e.expression.name.isdecimal():
-        raise refuse(f"{e.sql('spark')}: a number is needed")
-    return int(e.expression.name)
+def sort_of(compiler: Compiler, tree: Tree) -> str:
+    """Return a term of ORDER BY."""
+    with Fields(tree) as f:
+        one = compiler.compile(f.tree("child"))
+        descending, nulls = short(f.tree("direction")) == "Descending", short(f.tree("nullOrdering"))
+        f.any("sameOrderExpressions")
+    if one.type == t.NULL or pa.types.is_list(one.type):
+        raise NotEmbedded(f"ORDER BY {t.spark_type(one.type)}")
+    return f"{one.sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls == 'NullsFirst' else 'LAST'}"
 
 
-def _sort(sql: str, e: exp.Ordered) -> str:
-    descending = bool(e.args.get("desc"))
-    nulls_first = e.args.get("nulls_first")
-    first = not descending if nulls_first is None else bool(nulls_first)
-    return f"{sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+def _word(sql: str) -> str:
+    return sql.partition("(")[0]

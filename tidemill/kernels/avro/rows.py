@@ -11,8 +11,7 @@ import numpy as np
 from tidemill.kernels.avro import layout as A
 from tidemill.kernels.avro.sums import w_checksum
 from tidemill.kernels.avro.values import w_avro_value, w_varint
-from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import bswap64, entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
+from tidemill.kernels.intrinsics import bswap64, entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, st8, st16, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
@@ -38,8 +37,6 @@ from tidemill.records import (  # fmt: skip
     ROW_BYTES,
 )
 
-use_cache()
-
 # Words (int64) of the state: it outlives the calls for one chunk.
 (
     ST_OUTCOME,
@@ -63,7 +60,7 @@ U1, U18 = np.uint64(1), np.uint64(18)
 READ_AHEAD = 64  # bytes that writers may write past what they return
 
 
-@spliced
+@jit
 def w_fields(T, p, table, avro, count, S):
     """Write the first `count` fields of the located row, with heads. Returns (end of the key, end); -1: fall back to the reference."""
     fields = ld64(avro + 8 * A.A_FIELDS)
@@ -125,7 +122,7 @@ def w_deleted(p, row):
     return p + 9
 
 
-@spliced
+@jit
 def w_row(T, p, table, avro, row, S):
     """Write the key and value of a row's message. Returns (end of the key, end); end -1: fall back to the reference."""
     value_len = ld32s(row + R_VALLEN)

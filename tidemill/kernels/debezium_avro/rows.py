@@ -11,10 +11,9 @@ import numpy as np
 from tidemill.kernels.avro import layout as A
 from tidemill.kernels.avro import rows as R
 from tidemill.kernels.avro.values import w_avro_value, w_varint
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.debezium_avro import layout as E
 from tidemill.kernels.debezium_avro.values import w_branch, w_connect_field
-from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, put, spliced, st8, st16, st64
+from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, put, st8, st16, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
@@ -33,8 +32,6 @@ from tidemill.records import (  # fmt: skip
     RECORD_OVERHEAD,
     ROW_BYTES,
 )
-
-use_cache()
 
 NULL, VALUE = 0, 2  # the branches of a union that begins with null
 TEXT_C, TEXT_U, TEXT_D = 0x6302, 0x7502, 0x6402  # the size and the letter, as a little-endian word
@@ -94,7 +91,7 @@ def w_source(p, words, pool, row):
     return w_varint(p, ldu64(row + R_START) << U1) if ld64(words + 8 * E.E_FLAGS) & E.FLAG_START_TS else p
 
 
-@spliced
+@jit
 def w_row(T, p, table, table2, words, row, S, S2, now):
     """Write the key and value of a row's message. Returns (end of the key, end); end -1: fall back to the reference.
 

@@ -1,8 +1,7 @@
 """The building blocks of kernels do what their names say, at odd addresses too."""
 
-from __future__ import annotations
-
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
 
 import numpy as np
 

@@ -1,8 +1,7 @@
 """Varints in kernels read and write what the codec does, refuse what it refuses, and never look behind the end."""
 
-from __future__ import annotations
-
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
 
 import numpy as np
 import pytest

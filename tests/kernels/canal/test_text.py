@@ -1,8 +1,7 @@
 """Text becomes UTF-8 as by the reference, wherever a rune or a wrong byte lies in a block of 32; lengths of every size are right."""
 
-from __future__ import annotations
-
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
 
 import random
 

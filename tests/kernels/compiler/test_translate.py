@@ -1,8 +1,7 @@
 """What kernels compute is what Python computes with 64 bits, and what the compiler does not know it refuses by name and line."""
 
-from __future__ import annotations
-
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
 
 import math
 from collections.abc import Callable

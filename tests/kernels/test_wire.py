@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tidemill.errors import MalformedBytes
 from tidemill.kernels import wire
-from tidemill.kernels.entries import load
 from tidemill.kernels.intrinsics import entry, st64
 from tidemill.tidb import codec
 
@@ -36,9 +35,6 @@ def read(a, end, out):
 @entry(2)
 def write(p, n):
     return wire.w_varint(p, n)
-
-
-load(__name__)  # hypothesis times the first call too
 
 
 def found(data: bytes) -> tuple[tuple[int, int] | None, ...]:

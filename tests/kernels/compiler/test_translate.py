@@ -272,6 +272,3 @@ def test_the_name_of_the_file_goes_by_what_is_compiled(monkeypatch: pytest.Monke
     assert entries.file_name(__name__) == before
     monkeypatch.setitem(globals(), "U7", np.uint64(8))
     assert entries.file_name(__name__) != before
-
-
-entries.load(__name__)  # hypothesis times the first call too

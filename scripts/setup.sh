@@ -72,10 +72,10 @@ fi
 .venv/bin/python -m compileall -q $compiled
 
 if [ "$mode" = demo ]; then
-  say "Kernels that the demo uses: compiling, about a minute on two cores"
-  .venv/bin/python -m tidemill.demo.warm
+  say "Kernels: compiling, about half a minute of CPU"
+  .venv/bin/python -m tidemill.kernels.warm
 else
-  say "Kernels: compiling, one or two minutes of one CPU, while the rest is fetched"
+  say "Kernels: compiling, about half a minute of CPU, while the rest is fetched"
   .venv/bin/python -m tidemill.kernels.warm &
   kernels=$!
 

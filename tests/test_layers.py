@@ -101,8 +101,8 @@ PLAIN_WIRE = (
 )
 """Messages that are a format, also those that a service sends: read and written as bytes, without gRPC."""
 
-KERNEL_CACHE = {"tidemill.kernels.cache", "tidemill.kernels.warm"}
-"""Where compiled kernels lie is a folder; compiling needs it."""
+KERNEL_CACHE = {"tidemill.kernels.cache", "tidemill.kernels.warm", "tidemill.kernels.compiler.machine"}
+"""Where compiled kernels lie is a folder, compiling them asks for the processor, and compiling all takes several processes."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -217,7 +217,7 @@ def test_rooms_without_io_import_none() -> None:
     assert sorted(wrong) == []
 
 
-READS_FILES = {"tidemill.kernels.cache", "tidemill.kernels.warm", "tidemill.config.file", "tidemill.protocols.common.gotext"}
+READS_FILES = {*KERNEL_CACHE, "tidemill.config.file", "tidemill.protocols.common.gotext"}
 """The folder of compiled kernels, the file that a user names, and a table that lies beside its module."""
 
 

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from numba.core.caching import _CacheLocator
 
 from tests.support.delivery.runs import tidemill
 from tests.support.servers.kafka import new_topic_name
@@ -21,6 +20,7 @@ from tidemill.doctor.downstream import downstream
 from tidemill.doctor.findings import Finding, Health, bad, doubtful, good, is_well, of_error
 from tidemill.doctor.place import place
 from tidemill.errors import SinkError
+from tidemill.kernels.cache import Cache
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.playground.server import PlaygroundThread
 from tidemill.playground.store.oracle import wall_clock_ms
@@ -68,13 +68,17 @@ def test_a_machine_that_runs_the_tests_is_well() -> None:
     assert is_well(host.host())
 
 
-def test_kernels_of_another_installation_do_not_count(tmp_path: Path) -> None:
-    assert not host._has_own(tmp_path / "nothing")
-    (tmp_path / "apply_10778e9459307d2687ff398f4abdf3be78f17340").mkdir()
-    assert not host._has_own(tmp_path)
-    source = Path(host.__file__).parents[1] / "kernels" / "cache.py"
-    (tmp_path / _CacheLocator.get_suitable_cache_subpath(str(source))).mkdir()
-    assert host._has_own(tmp_path)
+def test_kernels_that_are_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.kernels.cache.cache", lambda: Cache(None, tmp_path))
+    monkeypatch.setattr("tidemill.kernels.warm.missing", lambda: ["one"])
+    assert host._kernels().health is DOUBTFUL
+    monkeypatch.setattr("tidemill.kernels.warm.missing", list)
+    assert host._kernels().health is GOOD
+
+
+def test_no_folder_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.kernels.cache.cache", lambda: Cache(None, None, "no folder can be written"))
+    assert (host._kernels().health, host._kernels().text) == (BAD, "no folder can be written")
 
 
 # the cluster

@@ -1,30 +1,38 @@
 """Varints in kernels read and write what the codec does, refuse what it refuses, and never look behind the end."""
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numba import njit
 
 from tidemill.errors import MalformedBytes
 from tidemill.kernels import wire
+from tidemill.kernels.intrinsics import entry, st64
 from tidemill.tidb import codec
 
 AHEAD = 16
 """Bytes behind the end that may be read, as `wide_varint` does."""
 
 
-@njit
-def read(a, end):
+@entry(3)
+def read(a, end, out):
     value, behind = wire.varint(a, end)
     wide, wide_behind = wire.wide_varint(a, end)
     short, short_behind = wire.short_varint(a, end)
-    return value, behind, wide, wide_behind, short, short_behind, wire.unzigzag(value)
+    st64(out, value)
+    st64(out + 8, behind)
+    st64(out + 16, wide)
+    st64(out + 24, wide_behind)
+    st64(out + 32, short)
+    st64(out + 40, short_behind)
+    st64(out + 48, wire.unzigzag(value))
+    return 7
 
 
-@njit
+@entry(2)
 def write(p, n):
     return wire.w_varint(p, n)
 
@@ -33,13 +41,15 @@ def found(data: bytes) -> tuple[tuple[int, int] | None, ...]:
     """(value, bytes taken) of each of the three readers, None where it refuses; what the zig-zag means comes last."""
     room = np.frombuffer(data + b"\xff" * AHEAD, np.uint8)
     at = room.ctypes.data
-    value, behind, wide, wide_behind, short, short_behind, signed = read(at, at + len(data))
+    out = np.zeros(7, np.int64)
+    assert read(at, at + len(data), out.ctypes.data) == 7
+    value, behind, wide, wide_behind, short, short_behind, signed = out.tolist()
     mask = (1 << 64) - 1
     return (
-        (int(value), behind - at) if behind >= 0 else None,
-        (int(wide) & mask, wide_behind - at) if wide_behind else None,
-        (int(short), short_behind - at) if short >= 0 else None,
-        (int(signed), behind - at) if behind >= 0 else None,
+        (value & mask, behind - at) if behind >= 0 else None,
+        (wide & mask, wide_behind - at) if wide_behind else None,
+        (short, short_behind - at) if short >= 0 else None,
+        (signed, behind - at) if behind >= 0 else None,
     )
 
 

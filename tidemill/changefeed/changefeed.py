@@ -46,6 +46,7 @@ from tidemill.delivery.machine.retry import Pauses, RetryPolicy
 from tidemill.delivery.position import SavedPosition
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import DiskLow, LogUnavailable, SinkUnavailable, StartTsOutOfLog, TidemillError, redact
+from tidemill.kernels.entries import load_imported
 from tidemill.protocols.all import spec_of
 from tidemill.protocols.spec import load
 from tidemill.sinks.base import HasBrokers
@@ -131,7 +132,8 @@ class Changefeed:
         begin = patient(lambda: folder.begin(identity))
         patient(lambda: progress.took_over(saved_begin(reader, begin.saved_ts), epoch))
         if settings.sink.protocol is not None:
-            load(spec_of(settings.sink.protocol).encoder)  # if kernels are to be compiled, then here, where the log shows it
+            load(spec_of(settings.sink.protocol).encoder)
+            load_imported()  # if kernels are to be compiled, then here, where the log shows it
         log.info("delivery goes on from %s", tso.describe(begin.ts))
         runner = self._runtime.spark.runner(stack, progress.failed)
         started_ts = options.upstream_ts or reader.resolved_ts()  # what is above the log's end was not delivered before

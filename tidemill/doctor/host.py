@@ -7,7 +7,6 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 
 from tidemill import plugins
 from tidemill.changelog.log_format import Source
@@ -108,25 +107,21 @@ def _memory() -> Finding:
 
 
 def _kernels() -> Finding:
-    from tidemill.kernels.cache import use_cache
+    from tidemill.kernels.cache import cache
+    from tidemill.kernels.warm import missing
 
-    folder = use_cache()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return bad("kernels", f"{folder} cannot be written", "Set TIDEMILL_KERNEL_CACHE to a folder that this user may write to.")
-    if not _has_own(folder):
-        return doubtful(
-            "kernels",
-            "not compiled yet for this installation: the first start takes a minute or two more",
-            "python -m tidemill.kernels.warm",
-        )
-    return good("kernels", f"compiled in {folder}")
-
-
-def _has_own(folder: Path) -> bool:
-    """Whether a folder has compiled kernels of this installation. Numba keeps those of each place of the sources apart."""
-    from numba.core.caching import _CacheLocator
-
-    sources = Path(__file__).parents[1] / "kernels"
-    ours = {_CacheLocator.get_suitable_cache_subpath(str(path)) for path in sources.rglob("*.py")}
-    return folder.exists() and any(path.name in ours for path in folder.iterdir())
+    found = cache()
+    folder = found.folder
+    if folder is None:
+        return bad("kernels", found.why, "Set TIDEMILL_KERNEL_CACHE to a folder that this user may write to.")
+    count = len(missing())
+    if count == 0:
+        return good("kernels", f"compiled in {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        text = f"{count} modules are not compiled in {folder}, which cannot be written: each process compiles what it needs"
+        return doubtful("kernels", text, "As a user who may write there: python -m tidemill.kernels.warm")
+    return doubtful(
+        "kernels",
+        f"{count} modules are not compiled yet: the first start takes some seconds more",
+        "python -m tidemill.kernels.warm",
+    )

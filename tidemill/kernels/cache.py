@@ -1,71 +1,42 @@
-"""The folder of compiled kernels.
+"""Where compiled kernels are kept: object code in files whose names say what it was compiled from and for.
 
-Numba notices a change of the file that holds a kernel, but not of the files that it imports, so it could load a stale kernel after an edit
-of a helper. Therefore all kernels compile into one folder whose name is a hash of all their sources: after any edit every kernel is
-compiled again, once. A kernel module calls `use_cache` before its first decorated function.
+A file is found under the hash of the sources, of LLVM's version and of the processor, so it serves every installation that has the same,
+wherever that lies. Folders that are looked into: that of the package (`kernels/compiled`, where a wheel or an archive may have them), then
+one of this user or machine. Only the second is written to. Where none can be written, kernels are compiled in each process.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
-import hashlib
 import logging
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
-
-import numba
-from numba.core import event
 
 from tidemill.errors import ConfigError
 
-_OUTSIDE = ("records.py", "protocols/common/gotext.py", "protocols/common/printable_runes.txt")
-"""Files outside this package whose constants kernels use."""
-
 PLACE = "TIDEMILL_KERNEL_CACHE"
-"""Environment variable with the folder of the caches."""
-
-LOCATORS = "tidemill.kernels.archived.ArchivedSources,UserProvidedCacheLocator,ZipCacheLocator"
-"""Where numba looks for a kernel's cache, if Tidemill lies in an archive."""
+"""Environment variable with the folder of compiled kernels."""
 
 _log = logging.getLogger(__name__)
 
 
-class Compiling(event.Listener):  # type: ignore[misc]
-    """Says once that a process compiles kernels, because it does nothing else meanwhile. Kernels that are in the cache are not compiled.
-
-    It is a warning: imports compile, also before a process has set up its log, and Python prints warnings even then.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._told = folder, False
-
-    def on_start(self, event: Any) -> None:
-        if not self._told:
-            self._told = True
-            _log.warning(
-                "compiling kernels into %s, which takes a minute or two; it is done once for each version of Tidemill", self._folder
-            )
-
-    def on_end(self, event: Any) -> None:
-        pass
-
-
 def cache_root(environment: Mapping[str, str], home: Callable[[], Path]) -> Path:
-    """Make the folder that holds the caches of all versions, and return it: the one that is named, else that of the user's caches, else
-    one of the user's own in the folder for temporary files, for users without a writable home. Raises ConfigError.
+    """Return the folder of compiled kernels, and make it: the one that is named, else that of the user's caches, else one of the user's own
+    in the folder for temporary files, for users without a writable home. Raises ConfigError.
 
-    Kernels are machine code, so a folder in a place that everybody may write must belong to this user alone.
+    Kernels are machine code, so a folder in a place that everybody may write must belong to this user alone. One that is named may be
+    read-only, if it is there.
     """
     if named := environment.get(PLACE):
         folder = Path(named)
-        if not _usable(folder):
-            raise ConfigError(f"the folder of compiled kernels cannot be written: {folder}", hint=f"Let {PLACE} name one that can.")
+        if not _usable(folder) and not folder.is_dir():
+            raise ConfigError(f"the folder of compiled kernels cannot be made: {folder}", hint=f"Let {PLACE} name one that can.")
         return folder
     with suppress(RuntimeError, KeyError):  # a user without a home
         folder = Path(environment.get("XDG_CACHE_HOME") or home() / ".cache") / "tidemill" / "kernels"
@@ -92,25 +63,64 @@ def _usable(folder: Path, *, private: bool = False) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _modules(folder: Traversable, name: str) -> Iterator[str]:
-    """The modules below a folder of the package, which may lie in an archive."""
-    for one in folder.iterdir():
-        if one.is_dir():
-            yield from _modules(one, f"{name}/{one.name}")
-        elif one.name.endswith(".py"):
-            yield f"{name}/{one.name}"
+class Cache:
+    """Files with object code. `shipped` is only read. `folder` is None where there is none; `why` says so."""
+
+    def __init__(self, shipped: Traversable | None, folder: Path | None, why: str = "") -> None:
+        self.folder, self.why, self._shipped, self._told = folder, why, shipped, False
+
+    def get(self, name: str) -> bytes | None:
+        """The object code of this name, if it is kept."""
+        for place in (self._shipped, self.folder):
+            if place is not None:
+                with suppress(OSError):
+                    return place.joinpath(name).read_bytes()
+        return None
+
+    def put(self, name: str, code: bytes) -> None:
+        """Keep object code, whole or not at all. It goes on where it cannot: the next process compiles again."""
+        if self.folder is None:
+            return
+        try:
+            made = self.folder / f".{name}-{os.getpid()}"
+            made.write_bytes(code)
+            made.replace(self.folder / name)
+        except OSError as error:
+            _log.warning("a compiled kernel cannot be kept in %s: %s", self.folder, error)
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Let one process at a time compile what has this name; the others find it compiled."""
+        with suppress(OSError):
+            if self.folder is not None and os.access(self.folder, os.W_OK):
+                with open(self.folder / f".{name}.lock", "w", encoding="utf-8") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    yield
+                return
+        yield
+
+    def tell(self) -> None:
+        """Say once that this process compiles kernels, because it does nothing else meanwhile.
+
+        It is a warning: imports compile, also before a process has set up its log, and Python prints warnings even then.
+        """
+        if self._told:
+            return
+        self._told = True
+        if self.folder is not None and os.access(self.folder, os.W_OK | os.X_OK):
+            _log.warning("compiling kernels into %s, which takes some seconds; it is done once for each version of Tidemill", self.folder)
+        else:
+            why = self.why or f"{self.folder} cannot be written"
+            _log.warning("compiling kernels, which takes some seconds in each process: %s (%s names a folder)", why, PLACE)
 
 
 @functools.cache
-def use_cache() -> Path:
-    """Make numba's cache the folder of the present kernels, and return it. Raises ConfigError."""
-    package = files("tidemill")
-    digest = hashlib.sha256()
-    for name in sorted([*_modules(package.joinpath("kernels"), "kernels"), *_OUTSIDE]):
-        digest.update(name.encode() + b"\0" + package.joinpath(name).read_bytes() + b"\0")
-    folder = cache_root(os.environ, Path.home) / f"{numba.__version__}-{digest.hexdigest()[:16]}"
-    numba.config.CACHE_DIR = str(folder)
-    if not isinstance(package, Path):  # in an archive
-        numba.config.CACHE_LOCATOR_CLASSES = LOCATORS
-    event.register("numba:compile", Compiling(folder))
-    return folder
+def cache() -> Cache:
+    """The cache of this process."""
+    shipped = files("tidemill").joinpath("kernels", "compiled")
+    try:
+        return Cache(shipped, cache_root(os.environ, Path.home))
+    except ConfigError as error:
+        if os.environ.get(PLACE):
+            raise
+        return Cache(shipped, None, error.message)

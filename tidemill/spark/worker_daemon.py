@@ -4,8 +4,8 @@ import gc
 
 from pyspark import daemon
 
-# pyspark's workers run gc.collect() after every task; over the objects of numba and llvmlite that takes 45 to 65 ms of CPU.
-# The collector skips frozen objects, and the forked workers go on sharing their memory.
+# pyspark's workers run gc.collect() after every task, over all objects of the modules that are loaded here. The collector skips frozen
+# objects, and the forked workers go on sharing their memory.
 gc.collect()
 gc.freeze()
 

@@ -11,7 +11,20 @@ import pytest
 from tidemill.process.children import environment
 
 HEAVY = {
-    *("numpy", "pyarrow", "numba", "pyspark", "grpc", "fastapi", "uvicorn", "duckdb", "httpx", "confluent_kafka", "fastavro", "deltalake"),
+    *(
+        "numpy",
+        "pyarrow",
+        "llvmlite",
+        "pyspark",
+        "grpc",
+        "fastapi",
+        "uvicorn",
+        "duckdb",
+        "httpx",
+        "confluent_kafka",
+        "fastavro",
+        "deltalake",
+    ),
     *("pyiceberg", "google", "pymysql", "cryptography", "prometheus_client", "opentelemetry"),
 }
 MOST = 400

@@ -7,9 +7,6 @@ import math
 import os
 import random
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,18 +200,3 @@ def test_both_images_missing_is_an_error() -> None:
             encoder.encode(rows, groups_of(0, 1))
     with pytest.raises(MalformedRow, match="neither a new nor an old value"):
         KeyHash([program]).hash(rows)
-
-
-def test_second_process_loads_the_cache(tmp_path: Path) -> None:
-    """Kernels from the cache do the same work: with recursion in them, numba would crash here."""
-    code = (
-        "import random, numpy as np\n"
-        "from tests.kernels.open.test_open_random import *\n"
-        "test_random_rows(1)\n"
-        "import tidemill.kernels.open.open_kernel as k\n"
-        "assert sum(k.open_rows.stats.cache_hits.values()) == 1, k.open_rows.stats\n"
-    )
-    root = Path(__file__).parents[3]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from tidemill import credentials, tso
 from tidemill.binlog.nodes import Node, NodeKind, NodeState
 from tidemill.binlog.registry.client import Registry
 from tidemill.budget import ANSWER, Budget
-from tidemill.capture.tikv.client.channels import check_told
+from tidemill.capture.tikv.client.channels import check_advertised
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.changelog.storage import durable
@@ -97,7 +97,7 @@ class Control:
     async def _apply(self, kind: NodeKind, action: str, query: Query) -> None:
         node = await self._node(kind, query.node_id)
         scheme = "http" if self._security is None else "https"
-        check_told(node.host)
+        check_advertised(node.host)
         url = f"{scheme}://{node.host}/state/{quote(node.node_id, safe='')}/{action}"
         budget = Budget(ANSWER)
         try:

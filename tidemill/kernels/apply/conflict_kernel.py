@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, entry, jit, ld64, ldu64, st64
-
-use_cache()
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 U0 = np.uint64(0)

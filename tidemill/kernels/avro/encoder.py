@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from tidemill.errors import MessageTooLarge
 from tidemill.kernels.avro import rows as k
-from tidemill.kernels.avro.layout import A_FIXED
-from tidemill.kernels.avro.program import AvroProgram, avro_words
+from tidemill.kernels.avro.layout import A_FIXED, A_ROOM, AVRO_WORDS
+from tidemill.kernels.avro.program import AvroProgram
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.messages.row_encoder import RowEncoder, bytes_of
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, Outcome
-from tidemill.kernels.rows.program import TableProgram, table_words, tables_of
+from tidemill.kernels.rows.program import TableProgram, tables_of
 from tidemill.kernels.rows.views import RawRecord, RowArray, raw_record
+from tidemill.kernels.templates.program import table_pairs
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import EncodingOptions
 from tidemill.records import RECORD_OVERHEAD
@@ -25,32 +26,23 @@ _FIRST_SIZE = 4 << 20
 
 
 class AvroMessages(RowEncoder):
-    """The base of encoders of Avro messages: one for each row, key and value one after the other in a buffer.
-
-    `scratches`: how many rows are located at once.
-    """
+    """Encodes one message for each row, key and value one after the other in a buffer. `words` are the programs'."""
 
     OUTCOME = k.ST_OUTCOME
 
-    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, scratches: int = 1) -> None:
+    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, words: Sequence[npt.NDArray[np.int64]]) -> None:
         super().__init__(k.STATE_WORDS)
         self._kept = list(programs)  # they own the memory that the words point to
         self.options = options
         self._constants = tables_of(programs)
+        self._tables, self._caches = table_pairs(programs)
+        self._words = np.array(words or [np.zeros(AVRO_WORDS, np.int64)], np.int64)
         self._out = Buffer(_FIRST_SIZE)
-        self._scratch = np.zeros(scratches * SCRATCH_BYTES, np.uint8)
+        self._scratch = np.zeros(2 * SCRATCH_BYTES, np.uint8)
 
     @abstractmethod
     def _message(self, record: RawRecord) -> tuple[bytes | None, bytes | None]:
         """Return key and value of a row by the reference. Raises MalformedRow."""
-
-    @abstractmethod
-    def _call(self, at: int, rows: RowArray) -> int:
-        """Call the kernel. See `_run`."""
-
-    @abstractmethod
-    def _room(self, rows: RowArray, at: int) -> int:
-        """Return the most bytes that the kernel may write for row `at`."""
 
     def _begin(self, groups: npt.NDArray[np.int32]) -> None:
         state = self._state
@@ -59,7 +51,8 @@ class AvroMessages(RowEncoder):
     def _run(self, at: int, rows: RowArray) -> int:
         state = self._state
         state[k.ST_OUT], state[k.ST_OUT_SIZE] = self._out.address, self._out.size
-        return self._call(at, rows)
+        tables, words, scratch = self._tables.ctypes.data, self._words.ctypes.data, self._scratch.ctypes.data
+        return int(k.avro_rows(at, len(rows), rows.ctypes.data, tables, words, self._constants, scratch, state.ctypes.data))
 
     def _finish(self, count: int) -> Messages:
         messages = self._messages[:count]
@@ -70,8 +63,9 @@ class AvroMessages(RowEncoder):
     def _grow(self, rows: RowArray, at: int) -> None:
         state = self._state
         ready = max(int(state[k.ST_READY_KEY_LEN]), 0) + max(int(state[k.ST_READY_VALUE_LEN]), 0)
-        used = int(state[k.ST_OUT_USED])
-        self._out.grow(used + self._room(rows, at) + ready + k.READ_AHEAD, used)
+        used, words = int(state[k.ST_OUT_USED]), self._words[rows[at]["table"]]
+        room = 2 * int(words[A_FIXED]) + int(words[A_ROOM]) * bytes_of(rows, at)
+        self._out.grow(used + room + ready + k.READ_AHEAD, used)
 
     def _by_reference(self, rows: RowArray, at: int, outcome: Outcome) -> int:
         if outcome is Outcome.TOO_LARGE:
@@ -103,9 +97,8 @@ class AvroRowEncoder(AvroMessages):
     """Encodes one message for each row. `schema_ids` are those of each program's key (-1: none) and value."""
 
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, schema_ids: Sequence[tuple[int, int]]) -> None:
-        super().__init__(programs, options)
         self.programs = [AvroProgram.of(program, options, ids) for program, ids in zip(programs, schema_ids, strict=True)]
-        self._tables, self._avro = table_words(programs), avro_words(self.programs)
+        super().__init__(programs, options, [program.words for program in self.programs])
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
         """Return how many rows had a wrong checksum since the last call, and names of some. All such rows fall back to the reference."""
@@ -118,10 +111,3 @@ class AvroRowEncoder(AvroMessages):
 
     def _message(self, record: RawRecord) -> tuple[bytes | None, bytes | None]:
         return self.programs[record.table].avro.row(record.key, record.value, record.old_value, record.commit_ts)
-
-    def _call(self, at: int, rows: RowArray) -> int:
-        tables, avro, scratch = self._tables.ctypes.data, self._avro.ctypes.data, self._scratch.ctypes.data
-        return int(k.avro_rows(at, len(rows), rows.ctypes.data, tables, avro, self._constants, scratch, self._state.ctypes.data))
-
-    def _room(self, rows: RowArray, at: int) -> int:
-        return 2 * int(self._avro[rows[at]["table"], A_FIXED]) + 16 * bytes_of(rows, at)

@@ -23,6 +23,9 @@ class AvroOp(enum.IntEnum):
     UNKNOWN = 13  # falls back to the reference
 
 
+OP_WIDE_FLOAT = 60
+"""A FLOAT that is written as a double. This and the times and bits of Kafka Connect, whose numbers are those of
+`kernels.templates.layout.TextOp`, are ops of an envelope's fields."""
 OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_BIT, OP_DECIMAL, OP_ENUM, OP_SET, OP_PLAIN_TEXT, OP_JSON, OP_VECTOR, OP_UNKNOWN = range(
     1, 14
 )
@@ -48,19 +51,27 @@ FIELD_BYTES = 64
 
 # Words (int64) of one table.
 (
-    A_FIELDS,  # address of its fields: those of the key, then those of the value
+    A_FIELDS,  # address of its fields: those of the key, then those of an image
     A_KEY_COUNT,
-    A_COUNT,  # all of them
+    A_COUNT,  # those of an image
     A_POOL,
     A_FIXED,  # most bytes of a row besides its values
     A_KEY_HEAD,  # magic byte and schema id as the low five bytes of a word
     A_VALUE_HEAD,
     A_FLAGS,
-) = range(8)
-AVRO_WORDS = 8
+    A_ROOM,  # most bytes that a stored byte becomes
+    A_SOURCE,  # of an envelope: offset and length of `source` before ts_ms, and then before commit_ts
+    A_SOURCE_LEN,
+    A_MIDDLE,
+    A_MIDDLE_LEN,
+) = range(13)
+AVRO_WORDS = 16
 AVRO_BYTES = 8 * AVRO_WORDS
 
 FLAG_EXTENSION = 1  # the fields of enable-tidb-extension follow
 FLAG_CHECKSUM = 2  # and those of the row checksum
 FLAG_DELETED = 4  # a delete's value is its commit ts
+FLAG_ENVELOPE = 8  # the value is Debezium's: both images, `source`, the operation
+FLAG_OLD_VALUE = 16  # updates hold the row before them
+FLAG_START_TS = 32  # `source` ends with start_ts
 HEAD_BYTES = 5

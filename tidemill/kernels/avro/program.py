@@ -7,7 +7,6 @@ from datetime import UTC
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from tidemill.errors import TidemillError
 from tidemill.kernels.avro.layout import (
@@ -18,6 +17,7 @@ from tidemill.kernels.avro.layout import (
     A_KEY_COUNT,
     A_KEY_HEAD,
     A_POOL,
+    A_ROOM,
     A_VALUE_HEAD,
     AVRO_WORDS,
     FIELD_WORDS,
@@ -38,6 +38,7 @@ from tidemill.tidb.rows.defaults import missing_plain
 
 VALUE_ROOM = 192  # most bytes of a number or time, and the bytes that a writer may touch after it
 _EXTENSION_ROOM = 128
+_ROOM = 16
 
 _STORED_BYTES = (ValueOp.TEXT, ValueOp.QUOTED, ValueOp.BLOB)
 _OPS = {
@@ -110,7 +111,7 @@ class AvroProgram:
         rows = [self._field(table, field) for field in (*key, *value)]
         keep, words = table.keep, self.words
         words[A_FIELDS] = keep(np.array(rows, np.int32).reshape(-1, FIELD_WORDS))
-        words[A_KEY_COUNT], words[A_COUNT] = len(key), len(rows)
+        words[A_KEY_COUNT], words[A_COUNT], words[A_ROOM] = len(key), len(value), _ROOM
         words[A_POOL], words[A_FIXED] = keep(self._pool.array()), self._fixed
         key_id, value_id = self.avro.schema_ids
         words[A_KEY_HEAD] = int.from_bytes(wire.head(key_id), "little") if key else 0
@@ -140,8 +141,3 @@ class AvroProgram:
 
 
 _MADE: WeakKeyDictionary[TableProgram, dict[tuple[EncodingOptions, tuple[int, int]], AvroProgram]] = WeakKeyDictionary()
-
-
-def avro_words(programs: Sequence[AvroProgram]) -> npt.NDArray[np.int64]:
-    """Return the words of several programs in one array, which the kernel indexes by ROW.table."""
-    return np.array([program.words for program in programs] or [np.zeros(AVRO_WORDS, np.int64)], np.int64)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, ld8, ld32, ld32s, ld64, memcpy, st32, st64
 from tidemill.kernels.wire import unzigzag, varint
-
-use_cache()
 
 KIND_BOOLEAN, KIND_VARINT, KIND_FLOAT, KIND_DOUBLE, KIND_BYTES = range(5)
 HEAD = 5

@@ -150,7 +150,8 @@ def columns_sum(T, p, table, avro, S):
     cache = ld64(table + 8 * L.T_CACHE)
     offsets, data, large, last = place_map(cache)
     state = ALL_ONES
-    for i in range(ld64(avro + 8 * A.A_KEY_COUNT), ld64(avro + 8 * A.A_COUNT)):
+    fields += A.FIELD_BYTES * ld64(avro + 8 * A.A_KEY_COUNT)
+    for i in range(ld64(avro + 8 * A.A_COUNT)):
         field = fields + A.FIELD_BYTES * i
         place = place_of(cache, ld32s(field + 4 * A.F_SLOT))
         if place == L.PLACE_NULL:

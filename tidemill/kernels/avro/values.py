@@ -24,7 +24,6 @@ from tidemill.kernels.intrinsics import (
     memmove,
     put,
     put_exact_source,
-    spliced,
     st8,
     st16,
     st32,
@@ -245,7 +244,7 @@ def w_float_bits(p, op, a, n):
     return p + 4
 
 
-@spliced
+@jit
 def w_avro_value(T, p, op, field, pool, a, n, zone, S):
     """Write the value of a field that is not null, without its branch."""
     if op == A.OP_BYTES:

@@ -14,10 +14,7 @@ from tidemill.kernels.binlog.layout import (
     S_SIZE,
     S_START,
 )
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld32s, ld64, memcpy, st8, st32, st64
-
-use_cache()
 
 PUT, DELETE = 1, 2
 

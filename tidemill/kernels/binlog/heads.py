@@ -15,11 +15,8 @@ from tidemill.kernels.binlog.layout import (
     H_START,
     H_TYPE,
 )
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, entry, jit, ld64, st8, st32, st64
 from tidemill.kernels.wire import varint
-
-use_cache()
 
 ROLLBACK = 2
 MOST_HEAD = 5  # bytes of a tag, or of a length

@@ -43,7 +43,6 @@ from tidemill.kernels.binlog.layout import (
     X_POOL,
     X_ROOM,
 )
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.canal.columns import varint_size
 from tidemill.kernels.intrinsics import (
     as_i,
@@ -69,8 +68,6 @@ from tidemill.kernels.write.documents import w_json_text
 from tidemill.kernels.write.numbers import SIGN64, bad_width, float_of, int_of, uint_of
 from tidemill.kernels.write.values import w_plain, w_vector
 from tidemill.records import R_KEYLEN, R_OLDLEN, R_TABLE, R_VALLEN, ROW_BYTES
-
-use_cache()
 
 COMPACT, FLOAT, VARINT, UVARINT = 2, 5, 8, 9  # flags of datums
 INSERT, UPDATE, DELETE = range(3)  # places in X_HEADS

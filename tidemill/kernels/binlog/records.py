@@ -52,7 +52,6 @@ from tidemill.kernels.binlog.layout import (
     W_TABLE,
     W_VERSION,
 )
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, as_u, bswap64, entry, jit, ld8, ld32s, ld64, ldu64, memcpy, st8, st16, st32, st64
 from tidemill.kernels.rows.locate import (
     FLAG_COMPACT,
@@ -70,8 +69,6 @@ from tidemill.kernels.rows.locate import (
 )
 from tidemill.kernels.wire import unzigzag, varint
 from tidemill.kernels.write.numbers import SIGN64, decimal_size
-
-use_cache()
 
 FLAG_BYTES = 1
 INSERTED, UPDATED, DELETED, SEQUENCE = 18, 26, 50, 56  # tags of TableMutation

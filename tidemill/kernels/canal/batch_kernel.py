@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.canal.block_kernel import INDEX_SIZE
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld64, memcpy, st8, st32, st64
 from tidemill.protocols.canal.codes import EntryType
-
-use_cache()
 
 # Where the fields of an entry's record are.
 _SIZE, _ROWS, _KIND, _DDL = 8, 12, 22, 23

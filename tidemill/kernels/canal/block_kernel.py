@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_u, entry, ld8, ld16, ld32, ld64, ldu64, st8, st64
 from tidemill.protocols.canal.codes import EntryType
-
-use_cache()
 
 INDEX_SIZE = 24
 """Bytes of an entry's record; where its fields are is below."""

@@ -17,7 +17,6 @@ from tidemill.kernels.intrinsics import (
     memcpy,
     memmove,
     put_short,
-    spliced,
     st8,
     st32,
 )  # fmt: skip
@@ -57,7 +56,7 @@ def w_year(T, p, a, n, zone):
     return w_plain(T, p, L.OP_YEAR, 0, a, n, zone)
 
 
-@spliced
+@jit
 def w_value(T, p, column, pool, a, n, zone, S):
     """The text of a value."""
     op = ld32s(column + 4 * X.C_OP)
@@ -111,7 +110,7 @@ def w_lengths(p, body, text, size, prefix, prefix_len, suffix_len):
     return w_varint(moved + prefix_len, size) + size
 
 
-@spliced
+@jit
 def w_column(T, p, tag, column, pool, a, n, zone, S):
     """A column with a value of n bytes at a, tag and length included."""
     op = ld32s(column + 4 * X.C_OP)
@@ -148,7 +147,7 @@ def w_column(T, p, tag, column, pool, a, n, zone, S):
     return put_short(p, suffix, suffix_len)
 
 
-@spliced
+@jit
 def w_image(T, p, tag, columns, count, changed, pool, zone, cache, S, other, S2):
     """The columns of the located image. `changed`: 0, or the words of the columns that have another value in the image `other`."""
     offsets, data, large, last = place_map(cache)
@@ -180,7 +179,7 @@ def w_image(T, p, tag, columns, count, changed, pool, zone, cache, S, other, S2)
     return p
 
 
-@spliced
+@jit
 def w_images(T, p, images, columns, before, after, changed, count, pool, zone, cache, cache2, S, S2):
     """RowData: the old image, located in cache2, then the new one. `before`, `after`, `changed`: the first of their columns in `columns`;
     `changed` is for what an update changed, -1: `after` is for all."""

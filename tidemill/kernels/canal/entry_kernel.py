@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.canal import entry_layout as E
 from tidemill.kernels.canal import layout as X
 from tidemill.kernels.canal.columns import varint_size, w_images
@@ -20,8 +19,6 @@ from tidemill.kernels.wire import w_varint
 from tidemill.kernels.write.numbers import w_u64
 from tidemill.protocols.canal.entries import HOUR_MS, LAST_PLACE, PLACE_BITS
 from tidemill.records import R_COMMIT, R_KEYLEN, R_OLDLEN, R_START, R_TABLE, R_VALLEN, ROW_BYTES
-
-use_cache()
 
 LOGICAL = (1 << 18) - 1
 _TIDB_BIN = int.from_bytes(b"tidb-bin", "little")

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.canal import entry_layout as e
 from tidemill.kernels.canal.entry_encoder import CanalEntryEncoder, Entries
 from tidemill.kernels.intrinsics import entry, ld64, memcpy
@@ -19,8 +18,6 @@ from tidemill.kernels.rows.views import RowArray
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import EncodingOptions
 from tidemill.records import MESSAGE, ROW
-
-use_cache()
 
 _SIZE, _E_ADDRESS, _E_SIZE = e.ENTRY_SIZE, e.E_ADDRESS, e.E_SIZE
 

@@ -7,7 +7,6 @@ right before the body, so nothing is moved; a packet that goes on in the next ca
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.canal import layout as X
 from tidemill.kernels.canal.columns import varint_size, w_images
 from tidemill.kernels.intrinsics import as_i, entry, jit, ld32, ld32s, ld64, ldu64, memcpy, memmove, st8, st64
@@ -33,8 +32,6 @@ from tidemill.records import (  # fmt: skip
     RECORD_OVERHEAD,
     ROW_BYTES,
 )
-
-use_cache()
 
 PACKET_ROOM = X.PACKET_ROOM
 

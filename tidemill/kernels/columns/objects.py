@@ -5,11 +5,10 @@ It runs as the column kernel does (`rows.py`), with one row for each change.
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.columns import layout as C
 from tidemill.kernels.columns.rows import set_null, set_valid
 from tidemill.kernels.columns.values import w_element, w_elements
-from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld32s, ld64, put, spliced, st8, st32, st64
+from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld32s, ld64, put, st8, st32, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
@@ -20,13 +19,11 @@ from tidemill.kernels.write.text import MODE_PLAIN, w_escaped
 from tidemill.kernels.write.values import w_plain, w_stored_float, w_vector
 from tidemill.records import R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_START, R_TABLE, R_VALLEN, R_VALUE, ROW_BYTES
 
-use_cache()
-
 NULL_WORD = int.from_bytes(b"null", "little")
 MARK, CLOSE = 34, 125
 
 
-@spliced
+@jit
 def w_member(T, p, column, pool, a, n, S):
     """Write a value that is not null, without its quotation marks."""
     form = ld32s(column + 4 * C.J_FORM)
@@ -48,7 +45,7 @@ def w_member(T, p, column, pool, a, n, S):
     return w_plain(T, p, op, ld32s(column + 4 * C.J_FSP), a, n, 0)
 
 
-@spliced
+@jit
 def w_object(T, p, table, program, S):
     """Write the located row as an object. Returns its end, or -1: fall back to the reference."""
     cache = ld64(table + 8 * L.T_CACHE)

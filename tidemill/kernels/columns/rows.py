@@ -6,16 +6,13 @@ or a row falls back to the reference, the call ends with the row's index and is 
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.columns import layout as C
 from tidemill.kernels.columns.values import BAD, UNFIT, room_for, w_fixed, w_sized
-from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld32s, ld64, memcpy, put, spliced, st8, st32, st64
+from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld32s, ld64, memcpy, put, st8, st32, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
 from tidemill.records import R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_START, R_TABLE, R_VALLEN, R_VALUE, ROW_BYTES
-
-use_cache()
 
 WHOLE = -2
 """`w_image` wrote all columns. BAD: fall back to the reference. Else: the column that needs room."""
@@ -35,7 +32,7 @@ def set_valid(out, r):
     st8(at, ld8(at) | 1 << (r & 7))
 
 
-@spliced
+@jit
 def w_image(T, table, program, outs, a, n, r, S, st):
     """Write the image of n bytes at a as row r. Returns WHOLE, BAD, or the number of a column that needs room (ST_NEED)."""
     if not locate_row(table, a, n, S):

@@ -23,7 +23,6 @@ from tidemill.kernels.intrinsics import (
     memcpy,
     put,
     put_exact_source,
-    spliced,
     st8,
     st16,
     st32,
@@ -153,7 +152,7 @@ def w_interval(p, step, a, n):
     return OK
 
 
-@spliced
+@jit
 def w_fixed(T, p, form, column, a, n, S):
     """Write a value of a column whose values have one size."""
     if form == C.F_INTEGER:
@@ -223,7 +222,7 @@ def room_for(form, column, n):
     return ld32s(column + 4 * C.C_MEMBER_ROOM)
 
 
-@spliced
+@jit
 def w_sized(T, p, form, column, pool, a, n, S):
     """Write a value of a column whose values differ in size."""
     if form == C.F_BYTES:

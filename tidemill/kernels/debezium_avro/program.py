@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from tidemill.errors import TidemillError
-from tidemill.kernels.avro.layout import FIELD_WORDS, AvroOp
+from tidemill.kernels.avro import layout as A
+from tidemill.kernels.avro.layout import AvroOp
 from tidemill.kernels.avro.program import VALUE_ROOM, pool_members
-from tidemill.kernels.debezium_avro.layout import (
-    E_COUNT,
-    E_FIELDS,
-    E_FIXED,
-    E_FLAGS,
-    E_KEY_COUNT,
-    E_KEY_HEAD,
-    E_MIDDLE,
-    E_MIDDLE_LEN,
-    E_POOL,
-    E_SOURCE,
-    E_SOURCE_LEN,
-    E_VALUE_HEAD,
-    ENVELOPE_WORDS,
-    FLAG_OLD_VALUE,
-    FLAG_START_TS,
-    OP_WIDE_FLOAT,
-)
 from tidemill.kernels.rows.layout import ValueOp
 from tidemill.kernels.rows.program import Pool, TableProgram
 from tidemill.kernels.templates.layout import TextOp
@@ -41,6 +22,7 @@ from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.codes import MySQLType
 
 _ENVELOPE_ROOM = 256  # most bytes of heads, branches, times and the operation
+_ROOM = 32
 _MAX_FSP = 6
 
 _TIMES = {
@@ -69,7 +51,7 @@ def field_op(field: Field, stored: ValueOp) -> int:
     if stored in _AS_DIGITS and field.kind.type == "string":
         return AvroOp.PLAIN_TEXT
     if stored is ValueOp.FLOAT and field.kind.type == "double":
-        return OP_WIDE_FLOAT
+        return A.OP_WIDE_FLOAT
     return _TIMES.get(stored) or _OPS.get(stored, AvroOp.UNKNOWN)
 
 
@@ -91,7 +73,7 @@ class DebeziumAvroProgram:
     def __init__(self, table: TableProgram, options: EncodingOptions, schema_ids: tuple[int, int]) -> None:
         self.name = table.name
         self.reference = DebeziumAvroTable(table.schema, table.table, table.info, options, schema_ids, table.json)
-        self.words = np.zeros(ENVELOPE_WORDS, np.int64)
+        self.words = np.zeros(A.AVRO_WORDS, np.int64)
         self._pool = Pool()
         self._lay_out(table, options)
 
@@ -112,18 +94,19 @@ class DebeziumAvroProgram:
             rows.append(field_words)
             fixed += room
         key_count, count = len(reference.key_fields), len(reference.fields)
-        words[E_FIELDS] = table.keep(np.array(rows[: key_count + count], np.int32).reshape(-1, FIELD_WORDS))
-        words[E_KEY_COUNT], words[E_COUNT] = key_count, count
+        words[A.A_FIELDS] = table.keep(np.array(rows[: key_count + count], np.int32).reshape(-1, A.FIELD_WORDS))
+        words[A.A_KEY_COUNT], words[A.A_COUNT] = key_count, count
         key_id, value_id = reference.schema_ids
-        words[E_KEY_HEAD] = int.from_bytes(wire.head(key_id), "little") if key_count else 0
-        words[E_VALUE_HEAD] = int.from_bytes(wire.head(value_id), "little")
+        words[A.A_KEY_HEAD] = int.from_bytes(wire.head(key_id), "little") if key_count else 0
+        words[A.A_VALUE_HEAD] = int.from_bytes(wire.head(value_id), "little")
         debezium = options.debezium
-        words[E_FLAGS] = FLAG_OLD_VALUE * debezium.output_old_value | FLAG_START_TS * debezium.include_start_ts
+        words[A.A_FLAGS] = A.FLAG_ENVELOPE | A.FLAG_OLD_VALUE * debezium.output_old_value | A.FLAG_START_TS * debezium.include_start_ts
+        words[A.A_ROOM] = _ROOM
         source = reference.source
-        words[E_SOURCE], words[E_SOURCE_LEN] = self._pool.add(source.head)
-        words[E_MIDDLE], words[E_MIDDLE_LEN] = self._pool.add(source.middle)
-        words[E_FIXED] = fixed + len(source.head) + len(source.middle)
-        words[E_POOL] = table.keep(self._pool.array())
+        words[A.A_SOURCE], words[A.A_SOURCE_LEN] = self._pool.add(source.head)
+        words[A.A_MIDDLE], words[A.A_MIDDLE_LEN] = self._pool.add(source.middle)
+        words[A.A_FIXED] = fixed + len(source.head) + len(source.middle)
+        words[A.A_POOL] = table.keep(self._pool.array())
 
     def _field(self, table: TableProgram, field: Field) -> tuple[list[int], int]:
         """Return the words of a field, whose constants come into the pool, and the most bytes that it takes besides its value."""
@@ -137,12 +120,7 @@ class DebeziumAvroProgram:
         members, longest = pool_members(self._pool, column.elems, op)
         branches = (0, 0, -1) if field.null_branch is None else (2 - 2 * field.null_branch, 1, 2 * field.null_branch)
         words = [slot, op, stored, _digits(field, op), *branches, *absent, members, len(column.elems)]
-        return words + [0] * (FIELD_WORDS - len(words)), VALUE_ROOM + max(absent[1], 0) + longest
+        return words + [0] * (A.FIELD_WORDS - len(words)), VALUE_ROOM + max(absent[1], 0) + longest
 
 
 _MADE: WeakKeyDictionary[TableProgram, dict[tuple[EncodingOptions, tuple[int, int]], DebeziumAvroProgram]] = WeakKeyDictionary()
-
-
-def envelope_words(programs: Sequence[DebeziumAvroProgram]) -> npt.NDArray[np.int64]:
-    """Return the words of several programs in one array, which the kernel indexes by ROW.table."""
-    return np.array([program.words for program in programs] or [np.zeros(ENVELOPE_WORDS, np.int64)], np.int64)

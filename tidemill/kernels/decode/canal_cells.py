@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.decode import canal_layout as L
 from tidemill.kernels.decode.canal_parse import utf8
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld64, memcpy, same_bytes, st8, st32, st64
-
-use_cache()
 
 CANONICAL, DIGITS, MEMBER, FLOAT, UTF8 = range(5)
 """What `check_texts` checks: an integer as Python writes it; any integer; a member's number or name; a float; UTF-8."""
@@ -168,7 +165,8 @@ def fraction(a, end):
 def days(year, month, day):
     """Return the days since 1970 of a date, -1 << 40 if there is none such."""
     leap = (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
-    longest = 30 if month in (4, 6, 9, 11) else 31 if month != 2 else 29 if leap else 28
+    short = month == 4 or month == 6 or month == 9 or month == 11
+    longest = 30 if short else 31 if month != 2 else 29 if leap else 28
     if year < 1 or month < 1 or month > 12 or day < 1 or day > longest:
         return -1 << 40
     y = year - (1 if month <= 2 else 0)

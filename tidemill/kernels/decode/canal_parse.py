@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.decode import canal_layout as L
 from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld32s, ld64, st32, st64
 from tidemill.kernels.wire import short_varint, varint
-
-use_cache()
 
 _TOPS = -0x7F7F7F7F7F7F7F80
 """The highest bit of each byte."""
@@ -59,7 +56,9 @@ def utf8(a, n):
 def length(a, end):
     """Return (length, address after it) of bytes that end before `end`; length -1 if they do not."""
     n, a = short_varint(a, end)
-    return (n, a) if 0 <= n <= end - a else (-1, a)
+    if n < 0 or n > end - a:
+        return -1, a
+    return n, a
 
 
 @jit

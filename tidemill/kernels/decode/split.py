@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, bswap64, entry, jit, ld8, ld32s, ldu64, st8, st32, st64
-
-use_cache()
 
 MAX_FRAME = 1 << 31
 VERSION = np.uint64(1 << 56)  # 1 in network order

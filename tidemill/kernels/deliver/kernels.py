@@ -6,14 +6,9 @@ message in that order.
 
 from __future__ import annotations
 
-from numba import cfunc, types
-
-from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import entry, jit, ld8, ld32s, ld64, memcpy, st8, st16, st32, st64
+from tidemill.kernels.intrinsics import callback, entry, jit, ld8, ld32s, ld64, memcpy, st8, st16, st32, st64
 from tidemill.kernels.write.base64 import w_base64
 from tidemill.records import M_KEY, M_KEYLEN, M_TARGET, M_VALLEN, M_VALUE, MESSAGE_BYTES
-
-use_cache()
 
 KAFKA_MESSAGE = 72
 """sizeof(rd_kafka_message_t): err i4, topic ptr, partition i4, payload, len, key, key_len, offset i8, opaque."""
@@ -26,7 +21,7 @@ PURGED, PURGED_QUEUED = -151, -152
 """A producer that died reports these for the messages that waited behind the one that it died of."""
 
 
-@cfunc(types.void(types.int64, types.int64, types.int64), cache=True)
+@callback(3)
 def on_delivery(producer, message, counters):
     """Count acknowledged messages and keep the first failure that is one of its own. This is librdkafka's dr_msg_cb."""
     error = ld32s(message)
@@ -42,12 +37,13 @@ def on_delivery(producer, message, counters):
     st64(counters + C_ACKED_BYTES, ld64(counters + C_ACKED_BYTES) + ld64(message + 32) + ld64(message + 48))
 
 
-@cfunc(types.void(types.int64, types.int32, types.int64, types.int64), cache=True)
+@callback(4)
 def on_error(producer, error, reason, counters):
     """Keep the last error text, such as `127.0.0.1:9092/1: Connect … failed: Connection refused`. This is librdkafka's error_cb."""
+    error = error << 32 >> 32  # librdkafka passes an int of 32 bits
     if error == ALL_BROKERS_DOWN and ld8(counters + C_TEXT) != 0:
         return  # the text before it says why
-    st64(counters + C_CLIENT_ERROR, types.int64(error))
+    st64(counters + C_CLIENT_ERROR, error)
     i = 0
     while i < TEXT_BYTES - 1:
         byte = ld8(reason + i)

@@ -5,7 +5,6 @@ Reference: `reference.split`, `reference.arrange`.
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.flow.layout import RULE_BASE, RULE_PARTS, RULE_SIZE
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32, ld32s, ld64, st8, st32, st64
 from tidemill.records import (
@@ -26,8 +25,6 @@ from tidemill.records import (
     SPLIT_DELETE,
     SPLIT_INSERT,
 )
-
-use_cache()
 
 _ROW = ROW.itemsize
 

@@ -5,7 +5,6 @@ Reference: `reference.claim`.
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.flow.layout import (
     DROP,
     NOT_FOUND,
@@ -20,8 +19,6 @@ from tidemill.kernels.flow.layout import (
 )
 from tidemill.kernels.flow.targets import find_rule, target_of
 from tidemill.kernels.intrinsics import entry, ld8, ld32, ld64, st32, st64
-
-use_cache()
 
 _DONE, _UNKNOWN = int(Stop.DONE), int(Stop.UNKNOWN)
 

@@ -7,7 +7,6 @@ Reference: `reference.merge`. Addresses are int64. Nothing is allocated, nothing
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.flow.layout import (
     DROP,
     NOT_FOUND,
@@ -67,8 +66,6 @@ from tidemill.records import (
     R_VALUE,
     ROW,
 )
-
-use_cache()
 
 _ROW = ROW.itemsize
 ALL_KINDS = 1 << KIND_DELETE | 1 << KIND_UPDATE | 1 << KIND_INSERT

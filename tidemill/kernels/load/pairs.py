@@ -8,85 +8,91 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.kernels.cache import use_cache
-
-use_cache()
+from tidemill.kernels.address import address
+from tidemill.kernels.intrinsics import entry, jit, ld8, ld64, memcpy, st32, st64
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 
 _PAIRS, _KEY, _VALUE, _COMMIT_TS = 2 << 3 | 2, 2 << 3 | 2, 3 << 3 | 2, 4 << 3  # tags: field number and wire type
 _OTHER = -1
+PLACE_BYTES = 32
 
 
 class BadAnswer(ValueError):
     """The answer has more than plain pairs: it is for the reference."""
 
 
-@numba.njit(cache=True)
-def _varint(data, at, end):
+@jit
+def _varint(a, end):
     """Return the value and where it ends; an end of -1: there is no varint."""
-    value, shift = np.int64(0), 0
-    while at < end and shift < 63:
-        byte = np.int64(data[at])
-        at += 1
+    value = 0
+    shift = 0
+    while a < end and shift < 63:
+        byte = ld8(a)
+        a += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value, a
         shift += 7
-    return np.int64(0), -1
+    return 0, -1
 
 
-@numba.njit(cache=True)
-def _pair(data, at, end, places, n):
-    """Note where key and value of a KvPair are; return False if it has other fields."""
-    places[n, :] = 0
-    while at < end:
-        tag = data[at]
-        if tag not in (_KEY, _VALUE, _COMMIT_TS):
+@jit
+def _pair(base, a, end, place):
+    """Note where key and value of a KvPair are; return whether it has no other fields."""
+    for word in range(4):
+        st64(place + 8 * word, 0)
+    while a < end:
+        tag = ld8(a)
+        if tag != _KEY and tag != _VALUE and tag != _COMMIT_TS:
             return False
-        size, at = _varint(data, at + 1, end)
-        if at < 0:
+        size, a = _varint(a + 1, end)
+        if a < 0:
             return False
         if tag == _COMMIT_TS:
             continue
-        if size > end - at:
+        if size > end - a:
             return False
-        column = 0 if tag == _KEY else 2
-        places[n, column], places[n, column + 1] = at, size
-        at += size
+        at = place if tag == _KEY else place + 16
+        st64(at, a - base)
+        st64(at + 8, size)
+        a += size
     return True
 
 
-@numba.njit(cache=True)
-def _locate(data, places):
-    """Note the places (key, its length, value, its length) of all pairs. Return their number, or _OTHER."""
-    at, n, end = 0, 0, len(data)
-    while at < end:
-        if data[at] != _PAIRS or n == len(places):
+@entry(4)
+def _locate(base, n, places, limit):
+    """Note the places (key, its length, value, its length) of all pairs in n bytes. Return their number, or _OTHER."""
+    a = base
+    end = base + n
+    found = 0
+    while a < end:
+        if ld8(a) != _PAIRS or found == limit:
             return _OTHER
-        size, at = _varint(data, at + 1, end)
-        if at < 0 or size > end - at or not _pair(data, at, at + size, places, n):
+        size, a = _varint(a + 1, end)
+        if a < 0 or size > end - a or not _pair(base, a, a + size, places + PLACE_BYTES * found):
             return _OTHER
-        at += size
-        n += 1
-    return n
+        a += size
+        found += 1
+    return found
 
 
-@numba.njit(cache=True)
-def _gather(data, places, column, offsets, out):
+@entry(5)
+def _gather(n, base, places, offsets, out):
+    """Copy n keys or values, one behind the other. `places` points to the first one's."""
     at = 0
-    for i in range(len(places)):
-        offsets[i] = at
-        start, size = places[i, column], places[i, column + 1]
-        out[at : at + size] = data[start : start + size]
+    for i in range(n):
+        st32(offsets + 4 * i, at)
+        size = ld64(places + PLACE_BYTES * i + 8)
+        memcpy(out + at, base + ld64(places + PLACE_BYTES * i), size)
         at += size
-    offsets[len(places)] = at
+    st32(offsets + 4 * n, at)
+    return n
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,8 @@ class Pairs:
         if size >= 1 << 31:
             raise pa.ArrowInvalid(f"{size} bytes do not fit into one column")
         offsets, out = np.empty(len(self.places) + 1, np.int32), np.empty(size, np.uint8)
-        _gather(self.data, self.places, 2 * which, offsets, out)
+        places = self.places.ctypes.data + 16 * which
+        _gather(len(self.places), address(self.data), places, address(offsets), address(out))
         return pa.Array.from_buffers(pa.binary(), len(self.places), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
@@ -117,7 +124,7 @@ def locate_pairs(answer: bytes, limit: int) -> Pairs:
     """Return the pairs of a serialised ScanResponse with at most `limit` pairs. Raises BadAnswer."""
     data = np.frombuffer(answer, np.uint8)
     places = np.empty((limit, 4), np.int64)
-    n = _locate(data, places)
+    n = _locate(address(data), len(data), address(places), limit)
     if n == _OTHER:
         raise BadAnswer("more than plain pairs")
     return Pairs(data, places[:n])

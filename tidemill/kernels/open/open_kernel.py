@@ -7,7 +7,6 @@ Options are bits of the state (MODE_…). A second program has only the handle k
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -25,7 +24,6 @@ from tidemill.kernels.intrinsics import (
     memmove,
     put,
     same_bytes,
-    spliced,
     st8,
     st32,
     st64,
@@ -59,8 +57,6 @@ from tidemill.records import (  # fmt: skip
     RECORD_OVERHEAD,
     ROW_BYTES,
 )
-
-use_cache()
 
 # Words (int64) of the state: it outlives the calls for one chunk.
 (
@@ -162,7 +158,7 @@ def value_state(op, prefix, mark, text, size, a, n):
     return CHANGED
 
 
-@spliced
+@jit
 def w_columns(T, p, table, program, count, pool, marks, against, S):
     """Write {"column":{…},…} of the row that was located; -1: fall back to the reference.
 
@@ -218,7 +214,7 @@ def w_columns(T, p, table, program, count, pool, marks, against, S):
     return p
 
 
-@spliced
+@jit
 def w_event_value(T, p, table, row, mode, only_handle, marks, S):
     """Write the value JSON of a row; -1: fall back to the reference."""
     value_len = ld32s(row + R_VALLEN)

@@ -5,11 +5,8 @@ References: `Connection.answer` and `frames.data_frames` of `tidemill/binlog/htt
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld64, memcpy, st8
 from tidemill.kernels.pump.layout import M_SLOT, M_STREAM, MARK_BYTES
-
-use_cache()
 
 
 @jit

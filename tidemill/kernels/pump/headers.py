@@ -5,7 +5,6 @@ No text is kept: an entry of the table is its size and its class, which is all t
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld64, same_bytes, st8, st64
 from tidemill.kernels.pump.layout import (
     C_RING,
@@ -46,8 +45,6 @@ from tidemill.kernels.pump.layout import (
     X_TYPE,
     X_WRITE,
 )
-
-use_cache()
 
 
 @jit

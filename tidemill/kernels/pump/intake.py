@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, bswap64, entry, jit, ld8, ld64, ldu64, memcpy, memmove, st32, st64
 from tidemill.kernels.pump.crc32c import crc32c
 from tidemill.kernels.pump.headers import read_headers
@@ -61,8 +60,6 @@ from tidemill.kernels.pump.layout import (
     WRITE,
 )
 from tidemill.kernels.wire import varint
-
-use_cache()
 
 DATA, HEADERS = 0, 1
 END_STREAM, END_HEADERS, PADDED, PRIORITY = 1, 4, 8, 32

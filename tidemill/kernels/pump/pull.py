@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld32, ld64, memcpy, st8, st64
 from tidemill.kernels.pump.crc32c import crc32c
 from tidemill.kernels.pump.layout import (
@@ -38,8 +37,6 @@ from tidemill.kernels.pump.layout import (
     W_START,
 )
 from tidemill.kernels.wire import varint, w_varint
-
-use_cache()
 
 _U63 = np.uint64(63)
 _PREWRITE, _COMMIT, _ROLLBACK = 0, 1, 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, bswap64, entry, ld8, ld64, ldu64, memcpy, st64
 from tidemill.kernels.receive.layout import (
     D_CONTROLS,
@@ -25,8 +24,6 @@ from tidemill.kernels.receive.layout import (
     DE_PADDING,
     DE_STREAM,
 )
-
-use_cache()
 
 MASK32 = 0xFFFFFFFF
 

@@ -17,7 +17,6 @@ The rules are those of TiKV's cdc component, checked against TiCDC's own handler
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32s, ld64, prefetch, st8, st32, st64
 from tidemill.kernels.receive.layout import (
     ACTIVE,
@@ -133,8 +132,6 @@ from tidemill.kernels.receive.pending import (
 )
 from tidemill.kernels.receive.subs import find_sub, set_word, word
 from tidemill.kernels.receive.text import MASK32, compare, hash32
-
-use_cache()
 
 AHEAD = 12  # entries looked ahead; the ring of their hashes is in the context
 IN_CACHE = 4096  # this many pending entries fit into the processor's cache anyway

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, as_u, copy64, entry, jit, ld8, ld32s, ld64, mum, st8, st32, st64
 from tidemill.kernels.receive.layout import (
     ACTIVE,
@@ -71,8 +70,6 @@ from tidemill.kernels.receive.layout import (
 from tidemill.kernels.receive.seal import row_bytes
 from tidemill.kernels.receive.subs import set_word, word
 from tidemill.kernels.receive.text import M1, M2, MASK32, equal, hash32
-
-use_cache()
 
 U1 = np.uint64(1)
 STALE = -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld64, prefetch, st8, st16, st32, st64
 from tidemill.kernels.receive.layout import (
     DELETE,
@@ -35,8 +34,6 @@ from tidemill.kernels.receive.layout import (
     SCAN_GROW,
 )
 from tidemill.kernels.wire import wide_varint
-
-use_cache()
 
 AHEAD = 640  # bytes to prefetch at most
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -41,8 +40,6 @@ from tidemill.kernels.receive.layout import (
     R_VALUE_D,
 )
 from tidemill.kernels.receive.text import ALL, U0, compare, equal
-
-use_cache()
 
 SIGN = np.uint64(1 << 63)
 BITS, FEW_BITS = 11, 8  # of a pass over all rows, over those of one commit_ts
@@ -221,9 +218,9 @@ def order(rows, n, times, idx, keys, idx2, hist, stack):
                 radix(keys + 8 * a, idx + 4 * a, keys + 8 * n, idx2, b - a, FEW_BITS, hist)
                 i = a
                 while i < b:
-                    k = ldu64(keys + 8 * i)
+                    same = ldu64(keys + 8 * i)
                     m = i + 1
-                    while m < b and ldu64(keys + 8 * m) == k:
+                    while m < b and ldu64(keys + 8 * m) == same:
                         m += 1
                     if m - i > 24:
                         st64(stack + 24 * top, i)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32s, ld64, prefetch, put, st8, st32, st64
 from tidemill.kernels.receive.layout import (
     AS_PREWRITTEN,
@@ -22,8 +21,6 @@ from tidemill.kernels.receive.layout import (
 )
 from tidemill.kernels.receive.seal import row_bytes
 from tidemill.kernels.receive.text import compare, equal
-
-use_cache()
 
 
 @entry(7)

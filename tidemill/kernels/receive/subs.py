@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, as_u, entry, jit, ld32s, ld64, mum, st32, st64
 from tidemill.kernels.receive.layout import (
     FREE,
@@ -20,8 +19,6 @@ from tidemill.kernels.receive.layout import (
     X_SUBS,
 )
 from tidemill.kernels.receive.text import M1, M2
-
-use_cache()
 
 U1 = np.uint64(1)
 NEVER = 0x7FFFFFFFFFFFFFFF

@@ -5,8 +5,7 @@ Each table has a list of columns as int64 words: its length, the seed of the has
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, same_bytes, spliced, st8, st32, st64
+from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, same_bytes, st8, st32, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.changed import ASK, CHANGED, SAME, integer_changed, is_bytes, is_integer
 from tidemill.kernels.rows.keys import key_fits
@@ -15,8 +14,6 @@ from tidemill.kernels.write.crc import crc32
 from tidemill.kernels.write.tables import FLOAT_PLAIN
 from tidemill.kernels.write.values import w_plain, w_stored_float
 from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW_BYTES
-
-use_cache()
 
 X_SLOT, X_OP, X_FSP, X_NAME_STATE, X_NULL_CRC, X_ABSENT_CRC = range(6)  # X_ABSENT_CRC -1: fall back to the reference
 X_WORDS = 8
@@ -37,7 +34,7 @@ def w_short_text(T, p, op, fsp, a, n, zone, S):
     return w_plain(T, p, op, fsp, a, n, zone)
 
 
-@spliced
+@jit
 def value_changed(T, op, fsp, a, n, b, m, zone, S):
     """Return SAME, CHANGED or ASK for two values of a column."""
     if n == m and same_bytes(a, b, n):

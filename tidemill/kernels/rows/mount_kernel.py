@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld32s, ld64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, locate_row, place_map, place_of
 from tidemill.kernels.write.values import value_fits
 from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW_BYTES
-
-use_cache()
 
 
 @jit

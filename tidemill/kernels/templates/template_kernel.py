@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -24,7 +23,6 @@ from tidemill.kernels.intrinsics import (
     memcpy,
     put,
     same_bytes,
-    spliced,
     st64,
 )  # fmt: skip
 from tidemill.kernels.messages.compress import compress_at, compress_in_place
@@ -60,8 +58,6 @@ from tidemill.records import (  # fmt: skip
     RECORD_OVERHEAD,
     ROW_BYTES,
 )
-
-use_cache()
 
 U0, SIGN32 = np.uint64(0), np.uint64(1 << 31)
 INFINITE32, INFINITE64 = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
@@ -136,7 +132,7 @@ def differs(T, p, column, cache, S, other, S2, zone):
     return value_changed(T, p, stored, ld32s(column + 4 * X.C_FSP), a, n, b, m, zone, S)
 
 
-@spliced
+@jit
 def w_columns(T, p, columns, count, pool, zone, cache, S, other, S2, changed, st):
     """Write the columns of a list from the located image. With `changed` only those whose value differs in the image `other`."""
     offsets, data, large, last = place_map(cache)
@@ -198,7 +194,7 @@ def w_handle_field(T, p, kinds, count, row, S, st):
     return w_csv(p, q, end - q, st, S) if end >= 0 else -1
 
 
-@spliced
+@jit
 def w_message(T, p, text, kind, row, cache, cache2, zone, S, S2, st):
     """Run the steps of a row's kind. Returns the end; -1: fall back to the reference."""
     steps = ld64(kind + 8 * X.X_STEPS)

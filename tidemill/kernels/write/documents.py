@@ -42,7 +42,7 @@ def _plain() -> Any:
     names = {**vars(binary_json), "w_mark": w_mark, "w_string": w_string}
     for name in ("w_calendar", "w_scalar", "w_json"):
         own = f"{name}_text"
-        code = names[name].py_func.__code__.replace(co_name=own, co_qualname=own)
+        code = names[name].function.__code__.replace(co_name=own, co_qualname=own)
         names[name] = jit(FunctionType(code, names, own))
     return names["w_json"]
 

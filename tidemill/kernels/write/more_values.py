@@ -24,7 +24,6 @@ from tidemill.kernels.intrinsics import (
     put,
     readable,
     same_bytes,
-    spliced,
     st8,
     st16,
     st64,
@@ -292,7 +291,7 @@ def w_connect_value(T, p, column, pool, op, a, n, st, S):
     return w_connect(T, p, op, ld32s(column + 4 * X.C_FSP), a, n, S)
 
 
-@spliced
+@jit
 def w_text_value(T, p, column, pool, a, n, zone, st, S):
     """Write a value by the column's op, without the texts around it."""
     op = ld32s(column + 4 * X.C_OP)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.intrinsics import as_i, as_u, f32_bits, f64_bits, jit, ld32, spliced, st8
+from tidemill.kernels.intrinsics import as_i, as_u, f32_bits, f64_bits, jit, ld32, st8
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.changed import is_bytes
 from tidemill.kernels.rows.locate import json_end
@@ -81,7 +81,7 @@ def w_plain(T, p, op, fsp, a, n, zone):
     return -1
 
 
-@spliced
+@jit
 def w_json_value(T, p, op, fsp, a, n, zone, S):
     """Write the value as Open Protocol writes it, without quotation marks (they stand in the program)."""
     if op == L.OP_TEXT:

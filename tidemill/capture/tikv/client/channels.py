@@ -55,7 +55,7 @@ class Channels:
 
     def own(self, address: str) -> Any:
         """Open a channel to `host:port` of one's own; the caller closes it. Raises ConfigError, UpstreamUnavailable for no address."""
-        check_told(address)
+        check_advertised(address)
         if self.security is None:
             return grpc.aio.insecure_channel(address, options=OPTIONS, interceptors=[_Readable()])
         return grpc.aio.secure_channel(address, self.security.credentials(), options=OPTIONS, interceptors=[_Readable()])
@@ -119,7 +119,7 @@ def is_address(text: str) -> bool:
     return bool(fits) and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536
 
 
-def check_told(address: str) -> None:
+def check_advertised(address: str) -> None:
     """Raises UpstreamUnavailable for what is not HOST:PORT: a cluster's members may tell anything, and gRPC opens Unix sockets too."""
     if not is_address(address):
         raise UpstreamUnavailable(f"the cluster tells of {address[:100]!r}, which is not a HOST:PORT")

@@ -10,7 +10,6 @@ import numpy as np
 
 from tidemill.kernels.avro import layout as A
 from tidemill.kernels.avro.values import DOUBLE_SPECIAL, sized_behind, w_varint, zigzag
-from tidemill.kernels.debezium_avro import layout as E
 from tidemill.kernels.intrinsics import as_i, f64_bits, jit, ld32s, st8, st64
 from tidemill.kernels.templates import layout as X
 from tidemill.kernels.write.connect import NO_DAYS, days_of, since_epoch, w_iso, whole_microseconds
@@ -53,7 +52,7 @@ def w_wide_float(p, a, n):
 @jit
 def w_connect_field(T, p, op, field, a, n):
     """Write a field whose op is not plain Avro's."""
-    if op == E.OP_WIDE_FLOAT:
+    if op == A.OP_WIDE_FLOAT:
         return w_wide_float(w_branch(p, field), a, n)
     if bad_width(n):
         return -1

@@ -166,7 +166,7 @@ def test_what_is_refused(shop: Upstream, tmp_path: Path) -> None:
         ("SELECT max(id, total) AS m FROM shop.orders", "WRONG_NUM_ARGS|Spark"),
         ("SELECT map(id, 1) AS m FROM shop.orders", "map<int,int>"),
         ("DELETE FROM shop.orders", "Delete"),
-        ("SELECT id FROM FROM shop.orders", "Spark"),
+        ("SELECT (id FROM shop.orders", "PARSE_SYNTAX_ERROR"),
     ):
         with pytest.raises(ViewRefused, match=told):
             create(views, "v", shop.log, sql, "memory")

@@ -171,12 +171,13 @@ class Named:
 
 def query(seed: int) -> str:
     """The query of a number."""
-    return _Writer(random.Random(seed)).query()
+    return _Writer(random.Random(seed), seed % 3).query()
 
 
 class _Writer:
-    def __init__(self, chance: random.Random) -> None:
-        self._r = chance
+    def __init__(self, chance: random.Random, deepest: int) -> None:
+        """`deepest`: how deep calls stand in calls; 0: only conditions are computed, so that steps are what the query is about."""
+        self._r, self._deepest = chance, deepest
         self._aliases = 0
 
     def _of(self, *choices: str) -> str:
@@ -281,6 +282,7 @@ class _Writer:
 
     def _expression(self, names: Sequence[Named], kind: str, depth: int) -> str:
         plain = [one.sql for one in names if one.kind == kind]
+        depth = min(depth, self._deepest or (kind == "bool"))
         if depth == 0 or (kind != "bool" and self._in(2)):
             return self._r.choice(plain) if plain and not self._in(6) else self._of(*_LITERALS[kind])
         text = self._of(*_FUNCTIONS[kind])

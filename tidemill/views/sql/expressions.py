@@ -243,7 +243,7 @@ class Compiler:
         f.is_("escapeChar", "\\")
         one, pattern = self._text(f.tree("left")), self.compile(f.tree("right"))
         if pattern.literal is None:
-            raise NotEmbedded("LIKE with a pattern that is no literal")
+            raise NotEmbedded("LIKE with a pattern that is computed")
         plain = pattern.literal.replace("\\\\", "").replace("\\%", "").replace("\\_", "")
         if "\\" in plain:
             raise NotEmbedded("LIKE with a backslash that is not before %, _ or itself")
@@ -364,7 +364,7 @@ class Compiler:
         unit, one = self.compile(f.tree("format")), self.compile(f.tree("timestamp"))
         word = _UNITS.get((unit.literal or "").lower())
         if word is None or one.type != t.MOMENT:
-            raise NotEmbedded(f"date_trunc to {unit.literal or 'what is no literal'}")
+            raise NotEmbedded(f"date_trunc to {unit.literal or 'what is computed'}")
         return Expr(f"CAST(date_trunc('{word}', {one.sql}) AS TIMESTAMPTZ)", t.MOMENT, one.nullable)
 
 

@@ -271,7 +271,7 @@ def _is_sorted(tree: Tree) -> bool:
 def _number_of(tree: Tree) -> int:
     found = tree.fields.get("value")
     if tree.kind != "expressions.Literal" or not isinstance(found, int):
-        raise NotEmbedded("LIMIT of what is no number")
+        raise NotEmbedded("LIMIT of what is computed")
     return found
 
 

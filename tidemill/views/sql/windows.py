@@ -90,7 +90,7 @@ class Windows:
             raise NotEmbedded(f"{_SHIFTS[e.kind]} with a default")
         number = offset.fields.get("value") if isinstance(offset, Tree) and offset.kind == "expressions.Literal" else None
         if not isinstance(number, int):
-            raise NotEmbedded(f"{_SHIFTS[e.kind]} by what is no number")
+            raise NotEmbedded(f"{_SHIFTS[e.kind]} by what is computed")
         return f"{_SHIFTS[e.kind]}({one.sql}, {number})", one.type, True, True
 
     def top(self, source: Relation, order: list[Tree], limit: int | None, offset: int) -> Relation:

@@ -89,7 +89,7 @@ TEXTS: list[tuple[str, list[tuple[Any, ...]]]] = [
         "HEX(bi), HEX(vb), HEX(bl)",
         [("61620000", "00FF27", "5C"), ("00000000", "", ""), ("00000000", "0D0A", "69742773"), (None, None, None)],
     ),
-    ("JSON_COMPACT(j)", [('{"a":[1,"x"],"ü":null}',), ("[]",), ('"text \\" quoted"',), (None,)]),
+    ("REPLACE(REPLACE(CAST(j AS CHAR), ', ', ','), ': ', ':')", [('{"a":[1,"x"],"ü":null}',), ("[]",), ('"text \\" quoted"',), (None,)]),
     ("u, m, CAST(z AS CHAR)", [(2**64 - 1, -8388608, "0000000007"), (0, 8388607, "0000000000"), (1, 0, "0000000042"), (None, None, None)]),
     (
         "f+0e0 > 3.4e38, g = -1.7976931348623157e308, g = 0.1, g = 1e100",

@@ -121,6 +121,32 @@ def test_what_is_not_so_stops_with_both_states(filled: MariaDb, sinks: Any, quer
     assert filled.rows("SELECT COUNT(*) FROM tidb_cdc.tidemill_plan_v1") == [(0,)]
 
 
+CODES = {
+    1007: "CREATE DATABASE `s`",
+    1008: "DROP DATABASE `gone`",
+    1049: "CREATE TABLE `gone`.`new` (`id` INT)",
+    1050: "CREATE TABLE `w` (`id` INT PRIMARY KEY, `a` VARCHAR(20) UNIQUE, `b` INT)",
+    1051: "DROP TABLE `gone`",
+    1054: "ALTER TABLE `w` RENAME COLUMN `gone` TO `b`",
+    1060: "ALTER TABLE `w` ADD COLUMN `b` INT DEFAULT 3 COMMENT 'x'",
+    1061: "ALTER TABLE `w` ADD INDEX `ib`(`b`)",
+    1068: "ALTER TABLE `w` ADD PRIMARY KEY(`id`)",
+    1091: "ALTER TABLE `w` DROP COLUMN `gone`",
+    1146: "TRUNCATE TABLE `gone`",
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_it_is_the_error_that_is_looked_at(filled: MariaDb, sinks: Any, caplog: pytest.LogCaptureFixture, code: int) -> None:
+    said = ""
+    try:
+        run(sinks, CODES[code])
+    except SinkError as error:
+        said = str(error)
+    assert f"error {code}: " in said + caplog.text
+    assert "wanted: " in said or "cannot be looked up" in said or "the database is so already" in caplog.text
+
+
 def structure(db: MariaDb) -> list[Any]:
     names = db.rows("SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 's' ORDER BY 1, 2")
     assert not db.rows("SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'tidemill%'")

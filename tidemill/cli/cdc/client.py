@@ -89,7 +89,7 @@ class Client:
         content = json.dumps(body).encode() if body is not None else None
         try:
             with self._http.stream(method, path, params=given, content=content, headers=headers) as response:
-                received = Budget(ANSWER).body(response.headers.get("Content-Encoding"), response.iter_bytes())
+                found = Budget(ANSWER).body(response.headers.get("Content-Encoding"), response.iter_bytes())
         except httpx.TimeoutException:
             raise ServerUnavailable(f"the server at {self.address} does not answer within {TIMEOUT_S:.0f} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -99,7 +99,7 @@ class Client:
             ) from None
         except OverBudget as error:
             raise _foreign(self.address, error.message) from None
-        answer = httpx.Response(response.status_code, headers=response.headers, content=received, request=response.request)
+        answer = httpx.Response(response.status_code, headers=response.headers, content=found, request=response.request)
         if answer.is_success:
             return answer
         raise _error(answer, self.address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tidemill.changefeed.states import State
 from tidemill.changelog.storage.open import open_storage
 from tidemill.delivery.measure.timings import Timings
 from tidemill.server import errors as e
+from tidemill.server import service as s
 from tidemill.server.host.messages import Figures, progress, report
 from tidemill.server.shared.elector import DRAINED_S
 from tidemill.server.shared.members import Member
@@ -143,20 +143,25 @@ def test_the_capture_takes_what_changefeeds_want_and_no_more(tmp_path: Path) -> 
     async def work() -> None:
         def rules() -> Any:
             assert world.processes.rules is not None
-            return tomllib.loads(world.processes.rules.read_text())["filter"]["rules"]
+            return [*world.processes.rules.rules]
 
         async with World(tmp_path) as world:
             await world.create("a", replica_config={"filter": {"rules": ["a.*"]}})
-            assert (rules(), world.processes.capture_restarts) == (["a.*"], 0)
+            assert (rules(), world.processes.changes) == (["a.*"], 0)
             await world.create("b", replica_config={"filter": {"rules": ["b.x"]}})
-            assert (rules(), world.processes.capture_restarts) == (["a.*", "b.x"], 1)
+            assert (rules(), world.processes.changes) == (["a.*", "b.x"], 1)
             await world.create("c", replica_config={"filter": {"rules": ["b.x"]}})
-            assert world.processes.capture_restarts == 1, "nothing new"
+            assert world.processes.changes == 1, "nothing new"
+            await world.manager.pause("c")
+            world.processes.heard(report("ended", feed="c", run=1, how="stopped"))
+            await world.manager.update("c", s.ChangefeedUpdate(replica_config={"filter": {"rules": ["c.*"]}}))
+            assert (rules(), world.processes.changes) == (["a.*", "b.x", "c.*"], 2)
             removing = asyncio.create_task(world.manager.remove("a"))
             await asyncio.sleep(0)
             world.processes.heard(report("ended", feed="a", run=1, how="stopped"))
             await removing
-            assert (rules(), world.processes.capture_restarts) == (["b.x"], 2)
+            assert (rules(), world.processes.changes) == (["b.x", "c.*"], 3)
+            assert world.processes.capture_starts == 1, "it takes them while it runs"
 
     run(work())
 

@@ -38,7 +38,7 @@ NEVER = Lasting("capture", lambda: 0, lambda why, crashed: None)
 def made(monkeypatch: pytest.MonkeyPatch) -> LastingProcess:
     """One whose supervisor starts nothing."""
     monkeypatch.setattr(LastingProcess, "start", lambda self: None)
-    return LastingProcess("capture", "module", WAITING, heard=False)
+    return LastingProcess("capture", "module", WAITING, writes=False)
 
 
 def starts(process: LastingProcess, pid: int) -> FakeChild:

@@ -64,13 +64,14 @@ class Lasting:
 class LastingProcess:
     """One process, which is started again until it is stopped. It stands by until `begin`: see `process.orders`."""
 
-    def __init__(self, name: str, module: str, order: Order, *, heard: bool) -> None:
-        """`heard`: what it writes to stdout is for the server."""
+    def __init__(self, name: str, module: str, order: Order, *, writes: bool) -> None:
+        """`writes`: to sinks."""
         rule = Lasting(f"{name} process that stands by", lambda: 0, lambda why, crashed: None)
-        take = self._hear if heard else None
-        self.child = ChildProcess(name, program(module), order=self._line, rule=rule, heard=take, writes=heard)
+        self.child = ChildProcess(name, program(module), order=self._line, rule=rule, heard=self._hear, writes=writes)
         self._heard: Callable[[bytes], None] = lambda line: None
-        self._order, self._works = order, False
+        self.order = order
+        """With which it is started again."""
+        self._works = False
         self._supervisor = Supervisor([self.child], until="")
         self._task: asyncio.Task[None] | None = None
 
@@ -81,25 +82,21 @@ class LastingProcess:
     def begin(self, order: Order, rule: Lasting, heard: Callable[[bytes], None]) -> None:
         """Let it work, by this order, now and whenever it is started again."""
         self.child.rule, self._heard = rule, heard
-        self.change(order)
+        self.order = order
         self._works = True
         if self._task is None:
             self.start()
         self.tell(self._line())
         self.child.wake.set()  # one that could not be loaded may be in a pause
 
-    def change(self, order: Order) -> None:
-        """Whenever it is started again, it has this order."""
-        self._order = order
-
     def set_level(self, level: str) -> None:
         """Tell it a log level, now and whenever it is started again."""
-        self._order = replace(self._order, log_level=level)
+        self.order = replace(self.order, log_level=level)
         if self._works:
             self.tell(log_level(level))
 
     def _line(self) -> bytes:
-        return orders.begin(self._order) if self._works else orders.warm(self._order)
+        return orders.begin(self.order) if self._works else orders.warm(self.order)
 
     def tell(self, line: bytes) -> bool:
         """Write a line to its stdin. False if it did not take it."""
@@ -148,5 +145,5 @@ class Standby:
 
     def _made(self, name: str) -> LastingProcess:
         if name == DELIVERY:
-            return LastingProcess(name, HOST_MODULE, self.host, heard=True)
-        return LastingProcess(name, CAPTURE_MODULE, self.capture, heard=False)
+            return LastingProcess(name, HOST_MODULE, self.host, writes=True)
+        return LastingProcess(name, CAPTURE_MODULE, self.capture, writes=False)

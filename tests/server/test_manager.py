@@ -14,6 +14,7 @@ from tests.support.server.fake_world import NOW, SINK, START, World, run
 from tests.support.server.page_scenes import ROW
 from tidemill.changefeed.states import State
 from tidemill.errors import SinkUnavailable
+from tidemill.process.orders import from_plain
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.changefeeds import hosting, operations
@@ -93,8 +94,10 @@ def test_only_the_owner_may_read_secrets_and_nobody_is_told_them(tmp_path: Path)
         async with World(tmp_path) as world:
             config = {"sink": {"kafka-config": {"sasl-password": "hunter2", "sasl-user": "u"}}}
             info = await world.create(replica_config=config)
-            kept = tmp_path / "data/changefeeds/f/settings.json"
+            kept = tmp_path / "log/server/state.json"
             assert ("hunter2" in kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == (True, 0o600)
+            assert "hunter2" in repr(world.processes.last("start"))
+            assert not any("hunter2" in file.read_text() for file in (tmp_path / "data").rglob("*") if file.is_file())
             assert "hunter2" not in repr([info, await world.manager.changefeeds(), await world.manager.debug_info()])
             assert "hunter2" not in repr(await world.manager.metadata())
 
@@ -114,8 +117,9 @@ def test_a_changefeed_is_updated_while_it_is_stopped(tmp_path: Path) -> None:
             assert (info.given_config, info.target_ts) == ({"filter": {"rules": ["a.*"]}}, NOW)
             with pytest.raises(e.UpdateRefused, match="scheme"):
                 await world.manager.update("f", s.ChangefeedUpdate(sink_uri=f"messages://{tmp_path}/out?protocol=open-protocol"))
-            feed = json.loads((tmp_path / "data/changefeeds/f/feed.json").read_text())
-            assert feed["config"] == {"filter": {"rules": ["a.*"]}}
+            kept = json.loads((tmp_path / "log/server/state.json").read_text())["feeds"]["f"]["settings"]
+            assert kept["config"] == {"filter": {"rules": ["a.*"]}}
+            assert not (tmp_path / "data/changefeeds/f").exists(), "it has nothing that is not lost without harm"
 
     run(work())
 
@@ -176,7 +180,7 @@ def test_a_checkpoint_is_overwritten_past_sync_points(tmp_path: Path, monkeypatc
             assert (await world.manager.resume("f", overwrite_checkpoint_ts=there)).checkpoint_ts == there
             assert world.processes.last("start")["run"] == 2
             assert json.loads((tmp_path / "log/server/changefeeds/f/checkpoint.json").read_text())["checkpoint_ts"] == there
-            assert json.loads((tmp_path / "data/changefeeds/f/settings.json").read_text())["config"] == points
+            assert world.processes.last("start")["settings"]["config"] == points
 
     run(work())
 
@@ -197,7 +201,7 @@ def test_rows_are_left_out_from_the_next_run_on(tmp_path: Path) -> None:
             assert world.processes.last("start")["run"] == 2
             world.says("ended", how="failed", code="TM:ErrMalformedRow", message="a row", retryable=False, trouble_since=None)
             await resume("f", skip_rows=[one, two])
-            settings = FeedSettings.load(tmp_path / "data/changefeeds/f")
+            settings = from_plain(FeedSettings, world.processes.last("start")["settings"])
             assert settings.skip_rows == (one, two)
             host = Host(HostOrder(str(tmp_path / "log"), tmp_path / "data"), None)  # type: ignore[arg-type]
             assert [str(row) for row in host._options(settings, retries=False).skip_rows] == [one, two]

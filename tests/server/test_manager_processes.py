@@ -32,6 +32,7 @@ def test_metrics_have_what_the_host_writes_and_how_the_processes_are(tmp_path: P
             await world.create()
             world.moves(START + 5, rows=3)
             written = {"rows": 1, "errors": 2, "histograms": Timings().as_dict(), "brokers": [BROKER], "slow_rows": "x"}
+            (tmp_path / "data/changefeeds/f").mkdir(parents=True)
             (tmp_path / "data/changefeeds/f/delivery.json").write_text(json.dumps(written))
             found = {(one.name, one.labels.get("process") or one.labels.get("type", "")): one for one in world.manager.samples()}
             value = {name: one.value for name, one in found.items()}

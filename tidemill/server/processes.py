@@ -11,7 +11,8 @@ from tidemill.capture.config import CaptureConfig
 from tidemill.capture.rule_changes import Numbered, command
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.process.children import Child
-from tidemill.server.standing_by import CAPTURE, DELIVERY, Lasting, LastingProcess, Lost, Order, Standby
+from tidemill.process.supervisor import Restarts
+from tidemill.server.standing_by import CAPTURE, DELIVERY, LastingProcess, Lost, Order, Standby, lasting
 
 
 class Processes(Protocol):
@@ -65,7 +66,7 @@ class OwnProcesses:
 
     def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None:
         order = replace(self._standby.host, term=self._term)
-        self._begin(DELIVERY, order, Lasting("delivery host", self._delivered, lost), heard)
+        self._begin(DELIVERY, order, lasting("the delivery host", self._delivered, lost), heard)
 
     def start_capture(
         self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None, heard: Callable[[bytes], None]
@@ -75,9 +76,9 @@ class OwnProcesses:
             config = replace(config, start_ts=str(start_ts))
         if rules is not None:
             config = replace(config, rules=rules)
-        self._begin(CAPTURE, config, Lasting("capture", progress, lambda why, crashed: None), heard)
+        self._begin(CAPTURE, config, lasting("the capture", progress), heard)
 
-    def _begin(self, name: str, order: Order, rule: Lasting, heard: Callable[[bytes], None]) -> None:
+    def _begin(self, name: str, order: Order, rule: Restarts, heard: Callable[[bytes], None]) -> None:
         process = self._running[name] = self._standby.take(name)
         process.begin(order, rule, heard)
         if self._level is not None:

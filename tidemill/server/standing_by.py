@@ -14,10 +14,9 @@ from dataclasses import replace
 from tidemill.capture.config import CAPTURE as CAPTURE_MODULE
 from tidemill.capture.config import CaptureConfig
 from tidemill.delivery.machine.failures import JobLost
-from tidemill.errors import EXIT_FATAL
 from tidemill.process import orders
 from tidemill.process.children import program
-from tidemill.process.supervisor import LONGEST_PAUSE_S, Answer, ChildProcess, End, Supervisor, Then, pause_after
+from tidemill.process.supervisor import LASTING, ChildProcess, End, Restarts, Supervisor
 from tidemill.server.host.messages import HostOrder, log_level
 
 log = logging.getLogger(__name__)
@@ -33,32 +32,13 @@ Lost = Callable[[str, bool], None]
 Spark's Java process."""
 
 
-class Lasting:
-    """The rule of both: start it again, after pauses that grow while it gets nowhere. `progress` returns a number that grows as it
-    advances."""
+def lasting(name: str, progress: Callable[[], int] = lambda: 0, lost: Lost = lambda why, crashed: None) -> Restarts:
+    """Return the rule of both."""
 
-    def __init__(self, name: str, progress: Callable[[], int], lost: Lost) -> None:
-        self._name, self._progress, self._lost = name, progress, lost
-        self._at, self._ends = progress(), 0
+    def told(end: End) -> None:
+        lost(f"{name} ended: {end.why}", end.error is None or end.error[0] == JobLost.code)
 
-    def begins(self) -> None:
-        pass
-
-    def ended(self, end: End) -> Answer:
-        at = self._progress()
-        self._ends = 1 if at > self._at else self._ends + 1
-        self._at = at
-        pause = LONGEST_PAUSE_S if end.status == EXIT_FATAL else pause_after(self._ends)
-        why = f"{end.error[0]}: {end.error[1]}" if end.error is not None else end.why
-        log.warning("the %s ended and starts again in %.0f s: %s", self._name, pause, why)
-        self._lost(f"the {self._name} ended: {why}", end.error is None or end.error[0] == JobLost.code)
-        return Answer(Then.AGAIN, pause)
-
-    def note(self) -> None:
-        pass
-
-    def resumed(self) -> bool:
-        return False
+    return Restarts(name, progress, LASTING, told)
 
 
 class LastingProcess:
@@ -66,7 +46,7 @@ class LastingProcess:
 
     def __init__(self, name: str, module: str, order: Order, *, writes: bool) -> None:
         """`writes`: to sinks."""
-        rule = Lasting(f"{name} process that stands by", lambda: 0, lambda why, crashed: None)
+        rule = lasting(f"the {name} process that stands by")
         self.child = ChildProcess(name, program(module), order=self._line, rule=rule, heard=self._hear, writes=writes)
         self._heard: Callable[[bytes], None] = lambda line: None
         self.order = order
@@ -79,7 +59,7 @@ class LastingProcess:
         """Start it; it loads what it will use, and waits."""
         self._task = asyncio.create_task(self._supervisor.run(), name=self.child.name)
 
-    def begin(self, order: Order, rule: Lasting, heard: Callable[[bytes], None]) -> None:
+    def begin(self, order: Order, rule: Restarts, heard: Callable[[bytes], None]) -> None:
         """Let it work, by this order, now and whenever it is started again."""
         self.child.rule, self._heard = rule, heard
         self.order = order

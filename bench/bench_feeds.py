@@ -39,7 +39,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
 from tidemill.demo.session import Upstream
 from tidemill.process.children import environment, program
-from tidemill.process.orders import begin
+from tidemill.process.orders import begin, to_plain
 from tidemill.server.feeds import FeedFiles
 from tidemill.server.host.messages import Figures, HostOrder, command, figures_in, parse
 from tidemill.server.settings import FeedSettings
@@ -139,17 +139,19 @@ def measured(folder: Path, log: str, feeds: int, seconds: float, rules: Callable
     files = FeedFiles(data, log)
     term, _ = files.take(1, "bench")
     names = [f"feed-{number}" for number in range(feeds)]
+    started = list[FeedSettings]()
     for number, name in enumerate(names):
         config = {"filter": {"rules": rules(number)}}
-        files.create(FeedSettings(name, "blackhole://", reader.start_ts, time.time(), "bench", reader.identity.cluster_id, config=config))
+        started.append(FeedSettings(name, "blackhole://", reader.start_ts, time.time(), "bench", reader.identity.cluster_id, config=config))
+        files.create(started[-1])
     argv = program("tidemill.server.host.process")
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as host:
         assert host.stdin is not None
         assert host.stdout is not None
         begun = 0
         host.stdin.write(begin(HostOrder(log, data, term=term, log_level="error")))
-        for name in names:
-            host.stdin.write(command("start", feed=name, run=1, retries=False))
+        for feed in started:
+            host.stdin.write(command("start", feed=feed.changefeed, run=1, retries=False, settings=to_plain(feed)))
         host.stdin.flush()
         while begun < feeds:
             begun += parse(host.stdout.readline()).get("is") == "begun"

@@ -91,6 +91,24 @@ def test_signals_and_pipes(loop: Any) -> None:
 
 
 @LOOPS
+def test_a_line_that_its_pipe_does_not_take_at_once_comes_as_it_reads(loop: Any) -> None:
+    text = "import sys; print(*(len(line) for line in sys.stdin.buffer), file=sys.stderr)"
+
+    async def main() -> None:
+        child = await start(program(text), environment(), keeps_stderr=True)
+        assert child.tell(b"x" * 700_000 + b"\n")
+        assert child.tell(b"y\n"), "it comes behind the first"
+        while child.unsent:
+            await asyncio.sleep(0.01)
+        child.close_stdin()
+        assert await child.stderr.read() == b"700001 2\n"
+        assert await child.wait() == 0
+        child.close()
+
+    within(loop, main())
+
+
+@LOOPS
 def test_what_cannot_be_started_is_an_error_of_the_system(loop: Any, tmp_path: Path) -> None:
     async def main() -> None:
         for argv in ([str(tmp_path / "nothing")], ["a\0b"]):

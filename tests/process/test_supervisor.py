@@ -15,7 +15,7 @@ import pytest
 
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY
 from tidemill.process import supervisor
-from tidemill.process.supervisor import Answer, ChildFailed, ChildProcess, End, Restarts, Supervisor, Then, pause_after
+from tidemill.process.supervisor import LASTING, Answer, ChildFailed, ChildProcess, End, Manner, Restarts, Supervisor, Then, pause_after
 
 
 def program(text: str) -> list[str]:
@@ -157,6 +157,20 @@ def test_an_error_that_may_pass_is_waited_out_however_often_it_comes() -> None:
     assert {rule.ended(away).then for _ in range(100)} == {Then.AGAIN}
     lost = [rule.ended(End(-9, 1)).then for _ in range(supervisor.CRASHES_IN_A_ROW + 1)]
     assert lost == [Then.AGAIN] * supervisor.CRASHES_IN_A_ROW + [Then.GIVE_UP]
+
+
+def test_what_lasts_is_never_given_up() -> None:
+    ends: list[End] = []
+    rule = Restarts("the capture", lambda: 0, LASTING, ends.append)
+    answers = [rule.ended(End(EXIT_FATAL, 1, ("TM:ErrConfig", "no such thing"))) for _ in range(supervisor.CRASHES_IN_A_ROW + 9)]
+    assert set(answers) == {Answer(Then.AGAIN, supervisor.LONGEST_PAUSE_S)}
+    assert len(ends) == len(answers)
+
+
+def test_one_that_makes_way_is_over() -> None:
+    rule = Restarts("capture", lambda: 0, Manner(makes_way=frozenset({"TM:ErrLogLocked"})))
+    assert rule.ended(End(EXIT_RETRY, 1, ("TM:ErrLogLocked", "another one"))) == Answer(Then.OVER)
+    assert rule.ended(End(EXIT_FATAL, 1, ("TM:ErrConfig", "no such thing"))) == Answer(Then.GIVE_UP)
 
 
 def test_how_a_half_ended_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

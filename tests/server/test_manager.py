@@ -14,6 +14,7 @@ from tests.support.server.fake_world import NOW, SINK, START, World, run
 from tests.support.server.page_scenes import ROW
 from tidemill.changefeed.states import State
 from tidemill.errors import SinkUnavailable
+from tidemill.process.orders import from_plain
 from tidemill.server import errors as e
 from tidemill.server import service as s
 from tidemill.server.changefeeds import hosting, operations
@@ -29,7 +30,9 @@ def test_the_first_changefeed_begins_the_log_and_is_started(tmp_path: Path) -> N
             assert world.processes.capture_start == -1, "no changefeed, no log"
             info = await world.create(replica_config={"filter": {"rules": ["a.*"]}})
             assert world.processes.capture_start == START
-            assert world.processes.last("start") == {"do": "start", "feed": "f", "run": 1, "retries": False}
+            started = world.processes.last("start")
+            assert started.pop("settings")["config"] == {"filter": {"rules": ["a.*"]}}
+            assert started == {"do": "start", "feed": "f", "run": 1, "retries": False}
             assert (info.state, info.checkpoint_ts, info.id) == (State.NORMAL, START, "f")
             assert info.given_config == {"filter": {"rules": ["a.*"]}}
             world.moves(START + 5, rows=3)
@@ -93,8 +96,10 @@ def test_only_the_owner_may_read_secrets_and_nobody_is_told_them(tmp_path: Path)
         async with World(tmp_path) as world:
             config = {"sink": {"kafka-config": {"sasl-password": "hunter2", "sasl-user": "u"}}}
             info = await world.create(replica_config=config)
-            kept = tmp_path / "data/changefeeds/f/settings.json"
-            assert ("hunter2" in kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == (True, 0o600)
+            kept = tmp_path / "log/server/state.json"
+            assert ("hunter2" in kept.read_text(), stat.S_IMODE(kept.parent.stat().st_mode)) == (True, 0o700)
+            assert "hunter2" in repr(world.processes.last("start"))
+            assert not any("hunter2" in file.read_text() for file in (tmp_path / "data").rglob("*") if file.is_file())
             assert "hunter2" not in repr([info, await world.manager.changefeeds(), await world.manager.debug_info()])
             assert "hunter2" not in repr(await world.manager.metadata())
 
@@ -114,8 +119,9 @@ def test_a_changefeed_is_updated_while_it_is_stopped(tmp_path: Path) -> None:
             assert (info.given_config, info.target_ts) == ({"filter": {"rules": ["a.*"]}}, NOW)
             with pytest.raises(e.UpdateRefused, match="scheme"):
                 await world.manager.update("f", s.ChangefeedUpdate(sink_uri=f"messages://{tmp_path}/out?protocol=open-protocol"))
-            feed = json.loads((tmp_path / "data/changefeeds/f/feed.json").read_text())
-            assert feed["config"] == {"filter": {"rules": ["a.*"]}}
+            kept = json.loads((tmp_path / "log/server/state.json").read_text())["feeds"]["f"]["settings"]
+            assert kept["config"] == {"filter": {"rules": ["a.*"]}}
+            assert not (tmp_path / "data/changefeeds/f").exists(), "it has nothing that is not lost without harm"
 
     run(work())
 
@@ -176,7 +182,7 @@ def test_a_checkpoint_is_overwritten_past_sync_points(tmp_path: Path, monkeypatc
             assert (await world.manager.resume("f", overwrite_checkpoint_ts=there)).checkpoint_ts == there
             assert world.processes.last("start")["run"] == 2
             assert json.loads((tmp_path / "log/server/changefeeds/f/checkpoint.json").read_text())["checkpoint_ts"] == there
-            assert json.loads((tmp_path / "data/changefeeds/f/settings.json").read_text())["config"] == points
+            assert world.processes.last("start")["settings"]["config"] == points
 
     run(work())
 
@@ -197,7 +203,7 @@ def test_rows_are_left_out_from_the_next_run_on(tmp_path: Path) -> None:
             assert world.processes.last("start")["run"] == 2
             world.says("ended", how="failed", code="TM:ErrMalformedRow", message="a row", retryable=False, trouble_since=None)
             await resume("f", skip_rows=[one, two])
-            settings = FeedSettings.load(tmp_path / "data/changefeeds/f")
+            settings = from_plain(FeedSettings, world.processes.last("start")["settings"])
             assert settings.skip_rows == (one, two)
             host = Host(HostOrder(str(tmp_path / "log"), tmp_path / "data"), None)  # type: ignore[arg-type]
             assert [str(row) for row in host._options(settings, retries=False).skip_rows] == [one, two]
@@ -219,7 +225,7 @@ def test_a_removed_changefeed_leaves_nothing_and_its_name_is_free(tmp_path: Path
             assert (removed.state, removed.checkpoint_ts) == (State.REMOVED, START + 7)
             assert "does not end" not in caplog.text
             assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1, "its batch ended: it was not cut off"
-            assert [*(tmp_path / "data/changefeeds").iterdir()] == []
+            assert [*(tmp_path / "data").glob("changefeeds/*")] == []
             assert (await world.create()).state is State.NORMAL
 
     run(work())
@@ -234,7 +240,7 @@ def test_a_removed_changefeed_is_gone_when_its_host_is(tmp_path: Path) -> None:
             world.processes.lost("killed", True)
             await removing
             assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 1
-            assert [*(tmp_path / "data/changefeeds").iterdir()] == []
+            assert [*(tmp_path / "data").glob("changefeeds/*")] == []
 
     run(work())
 
@@ -251,7 +257,7 @@ def test_one_that_is_removed_while_it_is_resumed_is_gone(asked: dict[str, Any], 
             with pytest.raises(e.ChangefeedNotExists, match="removed meanwhile"):
                 await resuming
             assert (await removing).state is State.REMOVED
-            assert [*(tmp_path / "data/changefeeds").iterdir()] == []
+            assert [*(tmp_path / "data").glob("changefeeds/*")] == []
             assert world.processes.last("start")["run"] == 1
 
     run(work())
@@ -265,7 +271,7 @@ def test_one_whose_batch_does_not_end_is_cut_off_and_disturbs_nobody(tmp_path: P
             await world.create()
             assert (await world.manager.remove("f")).state is State.REMOVED
             assert json.loads((tmp_path / "log/fences/f.json").read_text())["epoch"] == 2, "one of its creation, one of its end"
-            assert [*(tmp_path / "data/changefeeds").iterdir()] == []
+            assert [*(tmp_path / "data").glob("changefeeds/*")] == []
             assert world.processes.restarts == 0
 
     run(work())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tidemill.changelog.storage.open import open_storage
 from tidemill.delivery.measure.timings import Timings
 from tidemill.errors import StartTsOutOfLog
 from tidemill.server import errors as e
+from tidemill.server import service as s
 from tidemill.server.host.messages import Figures, progress, report
 from tidemill.server.shared.elector import DRAINED_S
 from tidemill.server.shared.members import Member
@@ -33,6 +33,7 @@ def test_metrics_have_what_the_host_writes_and_how_the_processes_are(tmp_path: P
             await world.create()
             world.moves(START + 5, rows=3)
             written = {"rows": 1, "errors": 2, "histograms": Timings().as_dict(), "brokers": [BROKER], "slow_rows": "x"}
+            (tmp_path / "data/changefeeds/f").mkdir(parents=True)
             (tmp_path / "data/changefeeds/f/delivery.json").write_text(json.dumps(written))
             found = {(one.name, one.labels.get("process") or one.labels.get("type", "")): one for one in world.manager.samples()}
             value = {name: one.value for name, one in found.items()}
@@ -173,20 +174,25 @@ def test_the_capture_takes_what_changefeeds_want_and_no_more(tmp_path: Path) -> 
     async def work() -> None:
         def rules() -> Any:
             assert world.processes.rules is not None
-            return tomllib.loads(world.processes.rules.read_text())["filter"]["rules"]
+            return [*world.processes.rules.rules]
 
         async with World(tmp_path) as world:
             await world.create("a", replica_config={"filter": {"rules": ["a.*"]}})
-            assert (rules(), world.processes.capture_restarts) == (["a.*"], 0)
+            assert (rules(), world.processes.changes) == (["a.*"], 0)
             await world.create("b", replica_config={"filter": {"rules": ["b.x"]}})
-            assert (rules(), world.processes.capture_restarts) == (["a.*", "b.x"], 1)
+            assert (rules(), world.processes.changes) == (["a.*", "b.x"], 1)
             await world.create("c", replica_config={"filter": {"rules": ["b.x"]}})
-            assert world.processes.capture_restarts == 1, "nothing new"
+            assert world.processes.changes == 1, "nothing new"
+            await world.manager.pause("c")
+            world.processes.heard(report("ended", feed="c", run=1, how="stopped"))
+            await world.manager.update("c", s.ChangefeedUpdate(replica_config={"filter": {"rules": ["c.*"]}}))
+            assert (rules(), world.processes.changes) == (["a.*", "b.x", "c.*"], 2)
             removing = asyncio.create_task(world.manager.remove("a"))
             await asyncio.sleep(0)
             world.processes.heard(report("ended", feed="a", run=1, how="stopped"))
             await removing
-            assert (rules(), world.processes.capture_restarts) == (["b.x"], 2)
+            assert (rules(), world.processes.changes) == (["b.x", "c.*"], 3)
+            assert world.processes.capture_starts == 1, "it takes them while it runs"
 
     run(work())
 

@@ -16,7 +16,7 @@ from tidemill.process import orders
 from tidemill.process.lifeline import take_level
 from tidemill.process.supervisor import End
 from tidemill.server.host.messages import HostOrder
-from tidemill.server.standing_by import Lasting, LastingProcess
+from tidemill.server.standing_by import LastingProcess, lasting
 
 
 @dataclass
@@ -32,13 +32,13 @@ class FakeChild:
 WAITING, WORKING = HostOrder("log", Path()), HostOrder("log", Path(), term=3)
 WARM, BEGIN = orders.warm(WAITING), orders.begin(WORKING)
 DEBUG = b'{"do":"log","level":"debug"}\n'
-NEVER = Lasting("capture", lambda: 0, lambda why, crashed: None)
+NEVER = lasting("the capture")
 
 
 def made(monkeypatch: pytest.MonkeyPatch) -> LastingProcess:
     """One whose supervisor starts nothing."""
     monkeypatch.setattr(LastingProcess, "start", lambda self: None)
-    return LastingProcess("capture", "module", WAITING, heard=False)
+    return LastingProcess("capture", "module", WAITING, writes=False)
 
 
 def starts(process: LastingProcess, pid: int) -> FakeChild:
@@ -106,5 +106,5 @@ def test_a_supervised_process_takes_the_level(caplog: pytest.LogCaptureFixture) 
 )
 def test_a_crash_is_told_from_an_error(end: End, crashed: bool) -> None:
     found: list[bool] = []
-    Lasting("delivery host", lambda: 0, lambda why, crashed: found.append(crashed)).ended(end)
+    lasting("the delivery host", lost=lambda why, crashed: found.append(crashed)).ended(end)
     assert found == [crashed]

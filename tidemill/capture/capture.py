@@ -36,6 +36,7 @@ from tidemill.capture.hot_tables import split_of
 from tidemill.capture.initial_load import Loading, loading_of, plan_beginning, plan_what_is_asked
 from tidemill.capture.lifecycle import Lifecycle, in_thread, serving, stop_on_signals, tick, together
 from tidemill.capture.meta import read_meta
+from tidemill.capture.rule_changes import Again, Parts, RuleChanges, Wanted
 from tidemill.capture.status import FILE as STATUS_FILE
 from tidemill.capture.status import CaptureStatus, LogHold, held_by, start_of
 from tidemill.capture.tikv.client.pd import PdClient
@@ -47,7 +48,7 @@ from tidemill.capture.tikv.tables import TableSpans
 from tidemill.capture.worker import MAINTAIN_EVERY, Pulling, maintain
 from tidemill.changelog import initial_load
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.log_format import IDENTITY, LogIdentity
+from tidemill.changelog.log_format import IDENTITY, CaptureRules, LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
@@ -82,10 +83,12 @@ _log = logging.getLogger(__name__)
 
 
 class Capture:
-    """Captures one cluster. Call `run` once. `start`: another way to start groups, for tests."""
+    """Captures one cluster. Call `run` once."""
 
-    def __init__(self, config: CaptureConfig, start: Start | None = None) -> None:
+    def __init__(self, config: CaptureConfig, start: Start | None = None, say: Callable[[bytes], None] = lambda line: None) -> None:
+        """`start`: another way to start groups, for tests. `say`: takes lines for the server that started the capture."""
         self.config = config
+        self.wanted = Wanted(config.rules, config.rules_number, say)
         self.status = CaptureStatus(log=redact(config.log))
         self.pd: PdClient
         self.writer: LogWriter
@@ -102,6 +105,7 @@ class Capture:
         self._status_told = 0.0  # when to log again that the status cannot be written
         self._retry = StorageRetry()  # with the log's storage
         self._life: Lifecycle
+        self._schema_moved = asyncio.Event()
         self._known_heads: list[int] = []  # of partitions, when the capture began
 
     @property
@@ -190,7 +194,7 @@ class Capture:
             self._life.gc_pause.rest_again()
 
     async def _captures(self, folder: Path) -> bool:
-        """Capture until the log may have another layout (True)."""
+        """Capture until the log may have another layout, or groups have to take other tables (True)."""
         self.divided = await self._reached(partial(asyncio.to_thread, groups_of, self.config))
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         manager = None
@@ -262,7 +266,9 @@ class Capture:
             await asyncio.to_thread(self.writer.sync_heads)  # the heads that the barrier protects, before newer ones replace them
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
             await asyncio.to_thread(follow, self.history, reader, self.writer.schema.head)  # where the schema stream goes on
-            await asyncio.to_thread(rules.settle, self.writer, config.rules, self._log_end)
+            wanted, number = self.wanted.rules, self.wanted.number
+            await asyncio.to_thread(rules.settle, self.writer, wanted, self._log_end)
+            self.wanted.settled(number, self.writer.identity)
         except BaseException:
             if has_writer:
                 self.writer.close()
@@ -319,14 +325,15 @@ class Capture:
             partition_by=PARTITION_BY,
             extra={CAPTURE_ID: capture_id},
         )
-        if config.rules is not None and config.rules.rules != rules.EVERYTHING:
-            identity = identity.with_rules(replace(config.rules, from_ts=start_ts))
+        wanted = self.wanted.rules
+        if wanted is not None and wanted.rules != rules.EVERYTHING:
+            identity = identity.with_rules(replace(wanted, from_ts=start_ts))
         history = await asyncio.to_thread(SchemaHistory.bootstrap, start_ts, pairs.items())  # no log without readable schemas
         for name, over in config.split_tables:
             change = await split_of(self.pd, identity, history.snapshot(start_ts), name, over)
             identity = change.of(identity, start_ts)
         if config.snapshot:
-            await plan_beginning(storage, self.pd, history.snapshot(start_ts), start_ts, rules.wants_of(config.rules))
+            await plan_beginning(storage, self.pd, history.snapshot(start_ts), start_ts, rules.wants_of(wanted))
         create = partial(LogWriter.create, storage, identity, snapshot=pairs, options=options)
         self.writer = await self._opened(create)
         if self.divided:
@@ -337,7 +344,7 @@ class Capture:
     # ------------------------------------------------------------------ pulling
 
     async def _pull(self, folder: Path) -> bool:
-        """Pull until the log may have another layout (True)."""
+        """Pull until the log may have another layout, or groups have to take other tables (True)."""
         writer, life = self.writer, self._life
         await clusterversion.note_at_start(self.pd, writer, self._log_end, self._retry)
         here = range(writer.identity.partitions) if not self.divided else ()
@@ -345,9 +352,12 @@ class Capture:
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._retry)
         self.pulling = pulling
         folders = Folders(lambda: writer.identity, self._ends, pulling.freeze_at, self.pd.tso, self._split, self._split_names)
-        self.growth = Growth(writer.storage, self._retry, folders)
+        freezing = asyncio.Lock()
+        self.growth = Growth(writer.storage, self._retry, folders, freezing)
+        rule_changes = RuleChanges(self.wanted, self._parts(pulling), freezing)
         self.backfills = Backfills(self.config, self.pd, writer, self.safe_point.service_id, folder / "scratch", self._retry)
         settled: Settled | None = None
+        again = False
         try:
             await pulling.begin()
             self.status.state = "running"
@@ -364,11 +374,14 @@ class Capture:
                 self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
                 self._load(),
                 self.growth.run(),
+                rule_changes.run(),
                 self.backfills.run(),
                 *([self.manager.run()] if self.manager is not None else []),
             )
         except Settled as ready:
             settled = ready
+        except Again:
+            again = True
         finally:
             self.status.state = "stopping"
             if self.manager is not None:
@@ -378,7 +391,23 @@ class Capture:
             _log.info("the log is complete up to %s", tso.describe(self.resolved_ts))
         if settled is not None:
             await in_thread(change_layout, writer, settled)
-        return settled is not None
+        return again or settled is not None
+
+    def _parts(self, pulling: Pulling) -> Parts:
+        """What a change of the rules needs."""
+
+        def write(entry: CaptureRules) -> Awaitable[None]:
+            return self._retry.in_thread(partial(self.writer.change_identity, lambda current: current.with_rules(entry)))
+
+        return Parts(
+            identity=lambda: self.writer.identity,
+            known=lambda: self.history.resolved_ts,
+            freeze_at=pulling.freeze_at,
+            moved=self._schema_moved,
+            now=self.pd.tso,
+            write=write,
+            take=None if self.divided else pulling.take_rules,
+        )
 
     async def _split(self, name: str, over: int) -> Change:
         """How a table is to be split."""
@@ -456,6 +485,7 @@ class Capture:
         self.pulling.follow(done.head)
         if self.manager is not None:
             self.manager.follow()
+        self._schema_moved.set()
 
     def _schema_end(self) -> tuple[int, int]:
         """Return how far groups may read: the schema's head as far as the history has followed, and the end of the last segment up to

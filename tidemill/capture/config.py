@@ -82,6 +82,7 @@ class CaptureConfig:
     status_addr: str | None = None
     data_dir: Path | None = None
     rules: CaptureRules | None = None  # from_ts 0; None: those of the log, all tables for a new one
+    rules_number: int = 0  # of the server's command with these rules, see `rule_changes`
     snapshot: bool = False  # a new log begins with an initial load at its start
     master: str | None = None  # Spark master of the initial load and of groups
     workers: int | None = None  # number of groups; None: see worker_count

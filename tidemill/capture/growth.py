@@ -251,8 +251,9 @@ def change_layout(writer: LogWriter, settled: Settled) -> None:
 class Growth:
     """Carries out requests. `text` says for the status what is being done."""
 
-    def __init__(self, storage: Storage, retry: StorageRetry, folders: Folders) -> None:
-        self._storage, self._retry, self._folders = storage, retry, folders
+    def __init__(self, storage: Storage, retry: StorageRetry, folders: Folders, freezing: asyncio.Lock) -> None:
+        """`freezing`: held by whoever stops the schema stream."""
+        self._storage, self._retry, self._folders, self._freezing = storage, retry, folders, freezing
         self.text = ""
 
     async def run(self) -> NoReturn:
@@ -265,7 +266,10 @@ class Growth:
                 if request is None or change is None:
                     self.text = ""
                 else:
-                    await self._settle(request, change)
+                    async with self._freezing:
+                        tried = await self._settle(request, change)
+                    if tried:
+                        await asyncio.sleep(REST_S)
             except UpstreamUnavailable as e:
                 self.text = f"{request}; PD is away: {e.message}"
 
@@ -284,14 +288,14 @@ class Growth:
             await self._retry.in_thread(partial(refuse, self._storage, request, e))
             return None
 
-    async def _settle(self, request: Request, change: Change) -> None:
-        """Bring all folders to one ts. Raises Settled once they are there."""
+    async def _settle(self, request: Request, change: Change) -> bool:
+        """Bring all folders to one ts. Raises Settled once they are there. Return whether they were held up."""
         folders = self._folders
         now = await folders.now()
         behind = tso.physical_ms(now) - tso.physical_ms(min(folders.heads()))
         if behind > CLOSE_MS:
             self.text = f"{request}, once all partitions are less than {CLOSE_MS // 1000} s behind; now {behind / 1000:.0f} s"
-            return
+            return False
         ts = now + (AHEAD_MS << tso.LOGICAL_BITS)
         self.text = f"{request}, from {tso.describe(ts)} on"
         _log.info("the layout of the log changes: %s", self.text)
@@ -307,4 +311,4 @@ class Growth:
             if max(folders.heads()) == ts:
                 raise Settled(ts, change)
         folders.freeze_at(None)
-        await asyncio.sleep(REST_S)
+        return True

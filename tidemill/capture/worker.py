@@ -33,6 +33,7 @@ from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.capture.tikv.watchdog.act import Watchdog
 from tidemill.changelog import imports
+from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.retention import no_room_text
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter
@@ -157,6 +158,12 @@ class Pulling:
         self._followed = head
         self._act()
         self.receiver.call(partial(self.receiver.set_ceiling, head, range(len(self.partitions))))
+
+    def take_rules(self, entry: CaptureRules) -> None:
+        """Capture the tables of other rules. The schema is known up to their ts, and no head has passed it."""
+        self.spans.narrow(rules.wants_of(entry), self.history, entry.from_ts)
+        self.spans.widen(self.history, entry.from_ts, self.heads())
+        self._act()
 
     def freeze_at(self, ts: int | None) -> None:
         """Seal the schema stream, and with it all rows, no further than `ts`; None: without limit."""

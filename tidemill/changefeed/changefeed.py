@@ -70,7 +70,14 @@ class Changefeed:
         self._options, self.folder, self._runtime, self._stop = options, folder, runtime, stop
         # Waits for the storage of the log and of the changefeed's state, and for room in it.
         self._retry = StorageRetry(stop, waits_for=(LogUnavailable, DiskLow))
-        self.progress = Progress(folder, runtime.listener, self._retry, target_ts=options.target_ts, status_every_s=runtime.status_every_s)
+        self.progress = Progress(
+            folder,
+            runtime.listener,
+            self._retry,
+            created_at=options.created_at,
+            target_ts=options.target_ts,
+            status_every_s=runtime.status_every_s,
+        )
 
     def run(self) -> None:
         """Deliver until a stop is asked for or the target is reached. Raises the error that ended the changefeed."""
@@ -103,7 +110,9 @@ class Changefeed:
         self._wait_for_log()
         reader = patient(self._runtime.log.open)
         settings = settings.of_cluster(reader.identity.cluster_id)
-        identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=options.start_ts is not None))
+        identity = wanted = self._identity(reader, settings)
+        if not options.term:  # else the server that leads has the settings
+            identity = patient(lambda: folder.settle(wanted, start_given=options.start_ts is not None))
         is_first = patient(folder.checkpoint) is None
         name, of = options.changefeed, feeds.SERVER if options.term else ""
         floor = patient(lambda: max(folder.last_epoch(), feeds.epoch_of(reader.storage, name)))
@@ -215,7 +224,7 @@ class Changefeed:
         """The capture may not have made the log yet. The address of storage that this changefeed has never reached may be wrong, so
         it is not waited for without end. Raises Stopped, LogUnavailable."""
         logged = False
-        within_s = START_S if self.folder.identity() is None else None
+        within_s = START_S if not self._options.term and self.folder.identity() is None else None
         while not self._retry.call(lambda: log_exists(self._options.log), within_s):
             if not logged:
                 log.info("waiting for the log %s", redact(self._options.log))

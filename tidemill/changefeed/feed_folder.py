@@ -1,6 +1,7 @@
 """The durable state of a changefeed: STATE/changefeeds/ID, where STATE is a path or a URL, by default the data folder DIR.
 
-feed.json        the settings it was created with, and its state, with the error if it failed. A later start with other settings is refused
+feed.json        the settings it was created with, and its state, with the error if it failed. A later start with other settings is refused.
+                 A changefeed of a server has both in LOG/server/state.json instead
 checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged. If `partitions` is there, it says how far each log
                  partition is. Synced; only the newest driver can write it
 
@@ -214,10 +215,6 @@ class FeedFolder:
     def _config_mismatch(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> FeedMismatch:
         names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
         return self._mismatch(f"--config ({', '.join(names)})", {k: old.get(k) for k in names}, {k: new.get(k) for k in names})
-
-    def save_identity(self, identity: FeedIdentity) -> None:
-        """Write feed.json with other settings, whatever it had. The state stays. Raises FeedBroken."""
-        self._write("feed.json", {**(self._read("feed.json") or {}), **asdict(identity)})
 
     def state(self) -> tuple[str, dict[str, Any] | None]:
         """The state in feed.json, with the error if it failed; normal for a changefeed that never failed. Raises FeedBroken."""

@@ -18,6 +18,7 @@ class Status:
     """delivery.json: how a changefeed is doing."""
 
     changefeed: str
+    created_at: float = 0.0  # of a server's changefeed: what an earlier one of that name left is not this one's
     state: str = State.NORMAL
     running: bool = True
     pid: int = 0

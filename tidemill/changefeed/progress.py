@@ -39,12 +39,19 @@ class Progress:
     """The checkpoint, state and counters of one changefeed in this process."""
 
     def __init__(
-        self, folder: FeedFolder, listener: Listener, retry: StorageRetry, *, target_ts: int | None, status_every_s: float
+        self,
+        folder: FeedFolder,
+        listener: Listener,
+        retry: StorageRetry,
+        *,
+        target_ts: int | None,
+        status_every_s: float,
+        created_at: float = 0.0,
     ) -> None:
         """`retry`: waits for the storage of the changefeed's state, and for room in it."""
         self._folder, self._listener, self._retry = folder, listener, retry
         self._status_every_s = status_every_s
-        self.status = Status(folder.changefeed, pid=os.getpid(), target_ts=target_ts)
+        self.status = Status(folder.changefeed, created_at=created_at, pid=os.getpid(), target_ts=target_ts)
         self._registration: Registration | None = None
         self._saved: SavedPosition | None = None  # the checkpoint, once a batch of this process has moved it
         self._timings: Callable[[], dict[str, Any]] = dict

@@ -37,7 +37,8 @@ class Options:
     retries: bool = False  # it was started again after an error that may pass
     upstream_ts: int | None = None  # PD's time when `tidemill run` started; None: the log's end
     shared: str | None = None  # where servers share the checkpoint, if it is not with the state
-    term: int = 0  # of the server that leads; 0: no server does
+    term: int = 0  # of the server that leads, which keeps settings and state; 0: no server does
+    created_at: float = 0.0  # of a server's changefeed, in Unix seconds
     log_level: str = "info"
     log_file: Path | None = None
 

@@ -183,6 +183,11 @@ class Child:
         self._waiting += line
         return True
 
+    @property
+    def unsent(self) -> int:
+        """How many bytes its pipe has not taken yet."""
+        return len(self._waiting)
+
     def _write_on(self) -> None:
         try:
             self._waiting = self._waiting[self._stdin.write(self._waiting) or 0 :]
@@ -195,9 +200,10 @@ class Child:
         """Close what is left of its pipes."""
         while self._pipes:
             self._pipes.pop().close()
-        self._close_stdin()
+        self.close_stdin()
 
-    def _close_stdin(self) -> None:
+    def close_stdin(self) -> None:
+        """End its stdin. What it has not taken yet is dropped."""
         if self._waiting:
             self._waiting = b""
             self._loop.remove_writer(self._stdin.fileno())
@@ -239,7 +245,7 @@ class Child:
     def end(self) -> None:
         """The process is reaped."""
         self._over.set()
-        self._close_stdin()
+        self.close_stdin()
 
     async def open_stderr(self) -> None:
         """Read its stderr into `stderr`."""

@@ -98,15 +98,32 @@ class Rule(Protocol):
         """Handle a request to resume the child. Return whether there was anything to resume."""
 
 
-class Restarts:
-    """The rule of a child that the run depends on. `progress` returns a number that grows as the child advances.
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a child is treated that ends. `gives_up`: at an error that a restart does not fix, and after CRASHES_IN_A_ROW crashes without
+    progress. `makes_way`: codes of errors after which it has done its work."""
 
-    An error that may pass is waited out without limit. A child that keeps crashing without progress in between is given up. A child that
-    reports an error that a restart does not fix is given up at once.
+    gives_up: bool = True
+    makes_way: frozenset[str] = frozenset()
+
+
+NEEDED = Manner()
+"""The run depends on it."""
+LASTING = Manner(gives_up=False)
+"""It is started again whatever happens, as long as its server leads."""
+
+
+class Restarts:
+    """The rule of a child that is started again. `progress` returns a number that grows as the child advances.
+
+    The pauses grow while it does not advance. An error that may pass is waited out without limit.
     """
 
-    def __init__(self, name: str, progress: Callable[[], int]) -> None:
-        self._name, self._progress = name, progress
+    def __init__(
+        self, name: str, progress: Callable[[], int], manner: Manner = NEEDED, lost: Callable[[End], None] = lambda end: None
+    ) -> None:
+        """`lost`: called with each end."""
+        self._name, self._progress, self._manner, self._lost = name, progress, manner, lost
         self._at = progress()
         self._ends = self._crashes = 0
 
@@ -114,15 +131,18 @@ class Restarts:
         pass
 
     def ended(self, end: End) -> Answer:
+        self._lost(end)
+        if end.error is not None and end.error[0] in self._manner.makes_way:
+            return Answer(Then.OVER)
         at = self._progress()
         if at > self._at:
             self._ends = self._crashes = 0
         self._at = at
         self._ends += 1
         self._crashes += end.error is None or end.status != EXIT_RETRY
-        if end.status == EXIT_FATAL or self._crashes > CRASHES_IN_A_ROW:
+        if self._manner.gives_up and (end.status == EXIT_FATAL or self._crashes > CRASHES_IN_A_ROW):
             return Answer(Then.GIVE_UP)
-        pause = pause_after(self._ends)
+        pause = LONGEST_PAUSE_S if end.status == EXIT_FATAL else pause_after(self._ends)
         log.warning("%s ended and starts again in %.0f s: %s", self._name, pause, end.why)
         return Answer(Then.AGAIN, pause)
 

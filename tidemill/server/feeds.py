@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill import tso
-from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity, below
+from tidemill.changefeed.feed_folder import FeedFolder, below
 from tidemill.changefeed.states import KEPT, State
 from tidemill.changelog import feeds
 from tidemill.changelog.log_format import SERVER, fence_name
@@ -31,7 +31,7 @@ from tidemill.redaction import HIDDEN
 from tidemill.server.host.messages import Figures
 from tidemill.server.life import RESTS, Life, Trouble
 from tidemill.server.service import DEFAULT_NAMESPACE, SORT_ENGINE, ChangefeedInfo, RunningError, TaskStatus
-from tidemill.server.settings import NAME, FeedSettings
+from tidemill.server.settings import FeedSettings
 from tidemill.server.shared.records import Record, Records
 from tidemill.statefile import FEED_FILE, read
 
@@ -133,9 +133,15 @@ def due(feed: Feed, gc_ttl: float, now: float) -> bool:
     return life.state in RESTS and not life.has_expired and now - tso.physical_ms(feed.checkpoint_ts) / 1000 > gc_ttl
 
 
+def _is_of_server(folder: Path) -> bool:
+    """Whether a changefeed's folder is a server's: one with feed.json is that of `tidemill run`. (One with settings.json is of an earlier
+    build of Tidemill, whose server wrote both.)"""
+    return (folder / "settings.json").exists() or not (folder / "feed.json").exists()
+
+
 class FeedFiles:
-    """The changefeeds as the server that leads keeps them: in the log's storage for all servers (`shared.records`, checkpoints), and in
-    DATA_DIR/changefeeds what its own host needs. All methods do IO: call them in a thread."""
+    """The changefeeds as the server that leads keeps them, in the log's storage for all servers (`shared.records`, checkpoints). In
+    DATA_DIR/changefeeds its host has what may be lost. All methods do IO: call them in a thread."""
 
     def __init__(self, data_dir: Path, log: str) -> None:
         self._data_dir, self._log = data_dir, log
@@ -246,26 +252,12 @@ class FeedFiles:
     def save(self, feed: Feed, settings: FeedSettings) -> None:
         """Change its settings. Durable when this returns. Raises NotOwner, LogUnavailable."""
         self._records.put(feed.id, self._record(feed, settings))
-        self._prepare(settings)
 
     def _prepare(self, settings: FeedSettings) -> None:
-        """Write what the host reads: settings.json, and feed.json, which the runner holds its settings against."""
+        """Remove what an earlier changefeed of that name left on this machine."""
         folder = self.folder(settings.changefeed)
-        with suppress(FileNotFoundError, FeedBroken):
-            if FeedSettings.load(folder.path).created_at != settings.created_at:  # of an earlier changefeed of that name
-                shutil.rmtree(folder.path, ignore_errors=True)
-        config = settings.checked()
-        identity = FeedIdentity(
-            changefeed=settings.changefeed,
-            cluster_id=settings.cluster_id,
-            log=redact(self._storage.location),
-            sink=config.sink_uri(settings.sink_text(self._data_dir)).identity,
-            config=config.given(),
-            tz=settings.tz,
-            start_ts=settings.start_ts,
-        )
-        settings.save(folder.path)
-        folder.save_identity(identity)
+        if _is_of_server(folder.path) and (folder.status() or {}).get("created_at") != settings.created_at:
+            self._clear(folder.path)
 
     def save_state(self, feed: Feed) -> None:
         """Write the state down. Raises NotOwner, LogUnavailable."""
@@ -315,11 +307,9 @@ class FeedFiles:
             log.warning("the log does not wait any more for %s: there is no such changefeed, or its --gc-ttl is over", name)
 
     def _sweep(self, known: set[str]) -> None:
-        """Remove what was left of changefeeds that are not there any more: on this machine, where a folder with feed.json alone is that of
-        `tidemill run`, and in the log."""
+        """Remove what was left of changefeeds that are not there any more, on this machine and in the log."""
         for path in self._data_dir.glob("changefeeds/*"):
-            own = (path / NAME).exists() or not (path / "feed.json").exists()
-            if path.name not in known and own:
+            if path.name not in known and _is_of_server(path):
                 shutil.rmtree(path, ignore_errors=True)
         for name in self._storage.subfolders(f"{SERVER}/changefeeds"):
             if name not in known:

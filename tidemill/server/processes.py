@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from tidemill.capture.config import CaptureConfig
+from tidemill.capture.rule_changes import Numbered, command
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.process.children import Child
-from tidemill.server.standing_by import CAPTURE, DELIVERY, Lasting, LastingProcess, Lost, Order, Standby
+from tidemill.process.supervisor import Restarts
+from tidemill.server.standing_by import CAPTURE, DELIVERY, LastingProcess, Lost, Order, Standby, lasting
 
 
 class Processes(Protocol):
@@ -17,11 +20,13 @@ class Processes(Protocol):
 
     def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None: ...
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None) -> None:
+    def start_capture(
+        self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None, heard: Callable[[bytes], None]
+    ) -> None:
         """`rules`: which tables it takes; None: those of --capture-config."""
 
-    def restart_capture(self, rules: CaptureRules) -> None:
-        """Let it end: it is started again, with these rules."""
+    def set_rules(self, asked: Numbered) -> None:
+        """Tell the capture to take other tables, now and whenever it is started again."""
 
     def tell_host(self, line: bytes) -> bool:
         """False if it did not take the line."""
@@ -56,24 +61,24 @@ class OwnProcesses:
         """`standby`: keeps processes that are loaded. `delivered`: grows as changefeeds advance. `term`: in which this server leads."""
         self._standby, self._delivered, self._term = standby, delivered, term
         self._running: dict[str, LastingProcess] = {}
-        self._capture = standby.capture
         self._level: str | None = None
         """The log level that they were told; None: that of their orders."""
 
     def start_host(self, heard: Callable[[bytes], None], lost: Lost) -> None:
         order = replace(self._standby.host, term=self._term)
-        self._begin(DELIVERY, order, Lasting("delivery host", self._delivered, lost), heard)
+        self._begin(DELIVERY, order, lasting("the delivery host", self._delivered, lost), heard)
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None) -> None:
+    def start_capture(
+        self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None, heard: Callable[[bytes], None]
+    ) -> None:
         config = replace(self._standby.capture, term=self._term)
         if start_ts is not None:
             config = replace(config, start_ts=str(start_ts))
         if rules is not None:
             config = replace(config, rules=rules)
-        self._capture = config
-        self._begin(CAPTURE, config, Lasting("capture", progress, lambda why, crashed: None))
+        self._begin(CAPTURE, config, lasting("the capture", progress), heard)
 
-    def _begin(self, name: str, order: Order, rule: Lasting, heard: Callable[[bytes], None] = lambda line: None) -> None:
+    def _begin(self, name: str, order: Order, rule: Restarts, heard: Callable[[bytes], None]) -> None:
         process = self._running[name] = self._standby.take(name)
         process.begin(order, rule, heard)
         if self._level is not None:
@@ -93,12 +98,12 @@ class OwnProcesses:
         if child is not None:
             child.kill()
 
-    def restart_capture(self, rules: CaptureRules) -> None:
+    def set_rules(self, asked: Numbered) -> None:
         process = self._running.get(CAPTURE)
         if process is not None:
-            process.change(replace(self._capture, rules=rules))
-            if process.child.process is not None:
-                process.child.process.terminate()
+            assert isinstance(process.order, CaptureConfig)
+            process.order = replace(process.order, rules=asked.rules, rules_number=asked.number)
+            process.tell(command(asked))
 
     def _child(self, name: str) -> Child | None:
         found = self._running.get(name)

@@ -1,28 +1,21 @@
-"""What a changefeed was created with. Servers share it (`shared.records`); for its host a server writes it to
-DATA_DIR/changefeeds/ID/settings.json. Only its owner may read it: it has the sink's password.
-"""
+"""What a changefeed was created with. Servers share it (`shared.records`); the host has it with the command that starts the changefeed."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemill.changelog.storage import durable
 from tidemill.config.file import ChangefeedConfig, check_config
 from tidemill.config.registry_address import with_registry
 from tidemill.config.uri import SinkUri, with_store
-from tidemill.statefile import FEED_FILE, Fields, read
-
-NAME = "settings.json"
+from tidemill.statefile import Fields
 
 
 @dataclass(frozen=True, slots=True)
 class FeedSettings:
-    """settings.json. `config`: the TOML file as a mapping. `created_at`: Unix seconds."""
+    """Settings of a changefeed. `config`: the TOML file as a mapping. `created_at`: Unix seconds."""
 
     changefeed: str
     sink_uri: str = field(repr=False)
@@ -48,16 +41,6 @@ class FeedSettings:
     def sink(self, data_dir: Path) -> SinkUri:
         """Return the complete sink URI. Raises ConfigError."""
         return self.checked().sink_uri(self.sink_text(data_dir))
-
-    def save(self, folder: Path) -> None:
-        """Raises LogUnavailable."""
-        durable.write(folder / NAME, (json.dumps(asdict(self), indent=1) + "\n").encode(), mode=0o600, sync=False)
-
-    @classmethod
-    def load(cls, folder: Path) -> FeedSettings:
-        """Raises FeedBroken, FileNotFoundError."""
-        path = folder / NAME
-        return cls.of(read(path.read_bytes(), os.fspath(path), FEED_FILE))
 
     @classmethod
     def of(cls, found: Fields) -> FeedSettings:

@@ -14,10 +14,9 @@ from dataclasses import replace
 from tidemill.capture.config import CAPTURE as CAPTURE_MODULE
 from tidemill.capture.config import CaptureConfig
 from tidemill.delivery.machine.failures import JobLost
-from tidemill.errors import EXIT_FATAL
 from tidemill.process import orders
 from tidemill.process.children import program
-from tidemill.process.supervisor import LONGEST_PAUSE_S, Answer, ChildProcess, End, Supervisor, Then, pause_after
+from tidemill.process.supervisor import LASTING, ChildProcess, End, Restarts, Supervisor
 from tidemill.server.host.messages import HostOrder, log_level
 
 log = logging.getLogger(__name__)
@@ -33,44 +32,26 @@ Lost = Callable[[str, bool], None]
 Spark's Java process."""
 
 
-class Lasting:
-    """The rule of both: start it again, after pauses that grow while it gets nowhere. `progress` returns a number that grows as it
-    advances."""
+def lasting(name: str, progress: Callable[[], int] = lambda: 0, lost: Lost = lambda why, crashed: None) -> Restarts:
+    """Return the rule of both."""
 
-    def __init__(self, name: str, progress: Callable[[], int], lost: Lost) -> None:
-        self._name, self._progress, self._lost = name, progress, lost
-        self._at, self._ends = progress(), 0
+    def told(end: End) -> None:
+        lost(f"{name} ended: {end.why}", end.error is None or end.error[0] == JobLost.code)
 
-    def begins(self) -> None:
-        pass
-
-    def ended(self, end: End) -> Answer:
-        at = self._progress()
-        self._ends = 1 if at > self._at else self._ends + 1
-        self._at = at
-        pause = LONGEST_PAUSE_S if end.status == EXIT_FATAL else pause_after(self._ends)
-        why = f"{end.error[0]}: {end.error[1]}" if end.error is not None else end.why
-        log.warning("the %s ended and starts again in %.0f s: %s", self._name, pause, why)
-        self._lost(f"the {self._name} ended: {why}", end.error is None or end.error[0] == JobLost.code)
-        return Answer(Then.AGAIN, pause)
-
-    def note(self) -> None:
-        pass
-
-    def resumed(self) -> bool:
-        return False
+    return Restarts(name, progress, LASTING, told)
 
 
 class LastingProcess:
     """One process, which is started again until it is stopped. It stands by until `begin`: see `process.orders`."""
 
-    def __init__(self, name: str, module: str, order: Order, *, heard: bool) -> None:
-        """`heard`: what it writes to stdout is for the server."""
-        rule = Lasting(f"{name} process that stands by", lambda: 0, lambda why, crashed: None)
-        take = self._hear if heard else None
-        self.child = ChildProcess(name, program(module), order=self._line, rule=rule, heard=take, writes=heard)
+    def __init__(self, name: str, module: str, order: Order, *, writes: bool) -> None:
+        """`writes`: to sinks."""
+        rule = lasting(f"the {name} process that stands by")
+        self.child = ChildProcess(name, program(module), order=self._line, rule=rule, heard=self._hear, writes=writes)
         self._heard: Callable[[bytes], None] = lambda line: None
-        self._order, self._works = order, False
+        self.order = order
+        """With which it is started again."""
+        self._works = False
         self._supervisor = Supervisor([self.child], until="")
         self._task: asyncio.Task[None] | None = None
 
@@ -78,28 +59,24 @@ class LastingProcess:
         """Start it; it loads what it will use, and waits."""
         self._task = asyncio.create_task(self._supervisor.run(), name=self.child.name)
 
-    def begin(self, order: Order, rule: Lasting, heard: Callable[[bytes], None]) -> None:
+    def begin(self, order: Order, rule: Restarts, heard: Callable[[bytes], None]) -> None:
         """Let it work, by this order, now and whenever it is started again."""
         self.child.rule, self._heard = rule, heard
-        self.change(order)
+        self.order = order
         self._works = True
         if self._task is None:
             self.start()
         self.tell(self._line())
         self.child.wake.set()  # one that could not be loaded may be in a pause
 
-    def change(self, order: Order) -> None:
-        """Whenever it is started again, it has this order."""
-        self._order = order
-
     def set_level(self, level: str) -> None:
         """Tell it a log level, now and whenever it is started again."""
-        self._order = replace(self._order, log_level=level)
+        self.order = replace(self.order, log_level=level)
         if self._works:
             self.tell(log_level(level))
 
     def _line(self) -> bytes:
-        return orders.begin(self._order) if self._works else orders.warm(self._order)
+        return orders.begin(self.order) if self._works else orders.warm(self.order)
 
     def tell(self, line: bytes) -> bool:
         """Write a line to its stdin. False if it did not take it."""
@@ -148,5 +125,5 @@ class Standby:
 
     def _made(self, name: str) -> LastingProcess:
         if name == DELIVERY:
-            return LastingProcess(name, HOST_MODULE, self.host, heard=True)
-        return LastingProcess(name, CAPTURE_MODULE, self.capture, heard=False)
+            return LastingProcess(name, HOST_MODULE, self.host, writes=True)
+        return LastingProcess(name, CAPTURE_MODULE, self.capture, writes=False)

@@ -18,6 +18,7 @@ from tests.support.delivery.runs import tidemill
 from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.feed_status import Status
+from tidemill.changefeed.states import State
 from tidemill.changelog import initial_load
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli.changefeeds import status as status_verb
@@ -244,10 +245,9 @@ def test_the_files_of_a_server_are_told(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "server.json").write_text('{"id": "x"}')
     folder = tmp_path / "changefeeds/orders"
     folder.mkdir(parents=True)
-    (folder / "settings.json").write_text("{}")
     assert run_status(capsys, "--data-dir", str(tmp_path)).splitlines()[:2] == [
         "capture: it has not written a status yet",
-        "changefeed orders: normal, checkpoint none",
+        "changefeed orders: unknown, checkpoint none",
     ]
     status = CaptureStatus(state="running", log="s3://key:hunter2@bucket/log")
     status.refresh(compose(1_764_000_000_000))
@@ -259,7 +259,13 @@ def test_the_files_of_a_server_are_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert "resolved" in run_status(capsys, "--data-dir", str(tmp_path), "-c", "orders")
     found = json.loads(run_status(capsys, "--data-dir", str(tmp_path), "--output", "json"))
     assert [one["changefeed"] for one in found["changefeeds"]] == ["orders"]
-    (folder / "feed.json").write_text("nonsense")
+    error = {"code": "TM:ErrSink", "message": "kafka://me:hunter2@h/t is away"}
+    FeedFolder(tmp_path, "orders").save_status(Status("orders", state=State.WARNING, checkpoint_ts=1 << 60, error=error))
+    said = run_status(capsys, "--data-dir", str(tmp_path))
+    assert "changefeed orders: warning, checkpoint 1152921504606846976" in said
+    assert "TM:ErrSink" in said
+    assert "hunter2" not in said
+    (folder / "delivery.json").write_text("nonsense")
     assert "changefeed orders: unknown" in run_status(capsys, "--data-dir", str(tmp_path))
 
 

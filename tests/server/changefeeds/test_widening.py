@@ -13,6 +13,7 @@ import pytest
 from tests.changelog.conftest import META
 from tests.support.server.fake_world import NOW, START, World
 from tidemill.capture.initial_load import answer, requests
+from tidemill.capture.rule_changes import Numbered
 from tidemill.capture.rules import settle
 from tidemill.changelog.log_format import CaptureRules, LogIdentity
 from tidemill.changelog.storage.open import LocalStorage
@@ -38,16 +39,16 @@ class OneTable:
 
 
 class WithLog:
-    """A server whose log has the tables a.* so far, with a capture that takes others when it is started again."""
+    """A server whose log has the tables a.* so far, with a capture that takes others when it is told to."""
 
     def __init__(self, folder: Path, complete_to: int) -> None:
-        """`complete_to`: how far the log is complete when the capture is started again."""
-        self.complete_to, self.begins = complete_to, 0
+        """`complete_to`: how far the log is complete when the capture is told."""
+        self.complete_to = complete_to
         rules = (CaptureRules(START - SECOND, ("a.*",)),)
         where = LocalStorage(str(folder / "log"), sync=False)
         self.writer = LogWriter.create(where, LogIdentity("7", START - SECOND, 1, capture_rules=rules), snapshot=META)
         self.world = World(folder)
-        self.world.processes.restart_capture = self._restarted  # type: ignore[method-assign]
+        self.world.processes.take_rules = self._take  # type: ignore[method-assign]
         self.world.upstream.schemas = self._schemas  # type: ignore[method-assign]
         self.backfills: dict[str, object] = {}
         self.asked: list[int] = []
@@ -64,10 +65,9 @@ class WithLog:
     async def _schemas(self, ts: int) -> OneTable:
         return OneTable()
 
-    def _restarted(self, rules: CaptureRules) -> None:
-        self.begins += 1
-        self.world.processes.rules = rules
-        settle(self.writer, rules, self.complete_to)
+    def _take(self, asked: Numbered) -> Numbered:
+        settle(self.writer, asked.rules, self.complete_to)
+        return Numbered(asked.number, self.writer.identity.capture_rules[-1])
 
     @property
     def rules(self) -> list[str]:
@@ -92,7 +92,7 @@ def run(folder: Path, work: Callable[[WithLog], Awaitable[Any]], complete_to: in
 def test_the_capture_takes_the_tables_at_once_and_the_changefeed_begins_where_it_asked(tmp_path: Path) -> None:
     async def work(there: WithLog) -> None:
         info = await there.create("second", "b.*", NOW - SECOND)
-        assert (info.start_ts, there.rules, there.begins) == (NOW - SECOND, ["a.*", "b.*"], 1)
+        assert (info.start_ts, there.rules, there.world.processes.changes) == (NOW - SECOND, ["a.*", "b.*"], 1)
 
     run(tmp_path, work)
 
@@ -101,7 +101,7 @@ def test_the_capture_reads_what_the_log_has_passed(tmp_path: Path) -> None:
     async def work(there: WithLog) -> None:
         there.backfills = {"ts": NOW - 2 * SECOND}
         info = await there.create("second", "b.*", NOW - 2 * SECOND)
-        assert (info.start_ts, there.rules, there.begins) == (NOW - 2 * SECOND, ["a.*", "b.*"], 1)
+        assert (info.start_ts, there.rules, there.world.processes.changes) == (NOW - 2 * SECOND, ["a.*", "b.*"], 1)
         assert there.asked == [NOW - 2 * SECOND]
 
     run(tmp_path, work)
@@ -118,7 +118,7 @@ def test_a_changefeed_that_wants_more_when_it_goes_on(
         there.world.says("ended", how="stopped", checkpoint_ts=START + 5)
         await manager.update("first", s.ChangefeedUpdate(replica_config={"filter": {"rules": ["a.*", "b.*"]}}))
         await manager.resume("first")
-        assert (there.rules, there.begins, there.asked) == (["a.*", "b.*"], 1, [START + 5])
+        assert (there.rules, there.world.processes.changes, there.asked) == (["a.*", "b.*"], 1, [START + 5])
         assert ("without all its tables: a store is down" in caplog.text) is ("error" in answered)
         there.world.processes.lost("killed", True)
         await manager.pause("first")
@@ -135,7 +135,7 @@ def test_one_that_cannot_be_read_is_refused_and_begins_when_it_is_created_later(
             await there.create("second", "b.*", NOW - 2 * SECOND)
         assert str(NOW - SECOND) in refused.value.hint
         assert (await there.create("second", "b.*", NOW - SECOND)).start_ts == NOW - SECOND
-        assert (there.rules, there.begins) == (["a.*", "b.*"], 1), "the capture went on taking them"
+        assert (there.rules, there.world.processes.changes) == (["a.*", "b.*"], 1), "the capture went on taking them"
 
     run(tmp_path, work)
 
@@ -151,7 +151,7 @@ def test_one_whose_sink_is_refused_finds_its_tables_in_the_log_the_second_time(t
             await there.create("second", "b.*", NOW - SECOND)
         assert there.rules == ["a.*", "b.*"]
         await there.world.manager.capture.narrow()
-        assert (there.rules, there.begins) == (["a.*"], 2)
+        assert (there.rules, there.world.processes.changes) == (["a.*"], 2)
 
     run(tmp_path, work)
 
@@ -161,7 +161,7 @@ def test_what_is_wanted_no_more_is_taken_no_more(tmp_path: Path) -> None:
         await there.create("second", "b.*", NOW - SECOND)
         there.world.processes.lost("killed", True)
         await there.world.manager.remove("second")
-        assert (there.rules, there.begins) == (["a.*"], 2)
+        assert (there.rules, there.world.processes.changes) == (["a.*"], 2)
 
     run(tmp_path, work)
 
@@ -202,6 +202,6 @@ def test_a_ts_before_the_cluster_is_refused_as_one_that_is_collected(tmp_path: P
 def test_one_without_a_ts_begins_when_the_log_has_its_tables(tmp_path: Path) -> None:
     async def work(there: WithLog) -> None:
         info = await there.create("second", "b.*", None)
-        assert (info.start_ts, there.begins) == (NOW + SECOND, 1)
+        assert (info.start_ts, there.world.processes.changes) == (NOW + SECOND, 1)
 
     run(tmp_path, work, NOW + SECOND)

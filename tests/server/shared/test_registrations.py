@@ -106,14 +106,14 @@ def test_killed_at_any_step_it_is_whole_or_gone(log: str, tmp_path: Path, what: 
 
 
 def test_an_error_that_is_answered_leaves_nothing_that_comes_alive(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data directory is full."""
+    """The data directory cannot be used."""
     files, _ = served(log, tmp_path / "a", 1)
 
     def full(*args: object, **given: object) -> None:
         raise DiskLow("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FeedSettings, "save", full)
+        patch.setattr(FeedFiles, "_prepare", full)
         with pytest.raises(DiskLow):
             files.begin(settings("f"))
     assert served(log, tmp_path / "b", 2)[1] == []
@@ -233,7 +233,7 @@ def test_a_removed_changefeed_leaves_no_folder(log: str, tmp_path: Path) -> None
     assert not folder.path.exists()
     durable.write_json(folder.delivery, {"state": "normal"})  # a thread of the host was late
     kept = files.folder("run")
-    kept.save_identity(replace(kept_identity(), changefeed="run"))
+    kept.settle(replace(kept_identity(), changefeed="run"), start_given=True)
     assert served(log, tmp_path / "a", 2)[1] == []
     assert not folder.path.exists()
     assert kept.path.exists(), "a changefeed of `tidemill run` in the same data directory"

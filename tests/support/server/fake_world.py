@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidemill.capture.rule_changes import Numbered
+from tidemill.capture.rule_changes import report as rules_report
 from tidemill.capture.tikv.client.pd import GcState
 from tidemill.capture.tikv.gc import let_go
 from tidemill.changelog.log_format import CaptureRules
@@ -81,7 +83,10 @@ class FakeProcesses:
     told: list[dict[str, Any]] = field(default_factory=list)
     capture_start: int | None = -1
     restarts: int = 0
-    capture_restarts: int = 0
+    capture_starts: int = 0
+    changes: int = 0
+    """How often the capture was told to take other tables."""
+    capture_heard: Callable[[bytes], None] = print
     rules: CaptureRules | None = None
     level: str = ""
     children: list[dict[str, object]] = field(default_factory=list)
@@ -92,12 +97,20 @@ class FakeProcesses:
         self.heard, self.lost = heard, lost
         heard(report("up"))
 
-    def start_capture(self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None) -> None:
-        self.capture_start, self.rules = start_ts, rules
+    def start_capture(
+        self, start_ts: int | None, progress: Callable[[], int], rules: CaptureRules | None, heard: Callable[[bytes], None]
+    ) -> None:
+        self.capture_start, self.rules, self.capture_heard = start_ts, rules, heard
+        self.capture_starts += 1
 
-    def restart_capture(self, rules: CaptureRules) -> None:
-        self.capture_restarts += 1
-        self.rules = rules
+    def set_rules(self, asked: Numbered) -> None:
+        self.rules = asked.rules
+        self.changes += 1
+        self.capture_heard(rules_report(self.take_rules(asked)))
+
+    def take_rules(self, asked: Numbered) -> Numbered:
+        """As the capture: return what the log has then."""
+        return asked
 
     def tell_host(self, line: bytes) -> bool:
         self.told.append(json.loads(line))

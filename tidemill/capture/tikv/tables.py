@@ -118,6 +118,13 @@ class TableSpans:
                 for physical_id in version.physical_ids:
                     self._retire(physical_id, max(ts, version.from_ts))
 
+    def widen(self, history: SchemaHistory, ts: int, heads: list[int]) -> None:
+        """Capture the tables that are wanted from `ts` on and have no spans. The schema is known up to `ts`, which no head has passed."""
+        for version in filter(self._wants, history.snapshot(ts).tables.values()):
+            for physical_id in version.physical_ids:
+                if physical_id not in self._spans_of:
+                    self._switch(physical_id, version, ts, heads, version.table_id)
+
     def _remember(self, physical_id: int, before: int, after: int) -> None:
         """Note the logical table of the last spans of a physical table that has none and is in the table `after` now. That was `before`, if
         nothing else is noted. A table that is dropped stays where it is: it is recovered into the same logical table."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemill.capture.status import CaptureStatus
 from tidemill.cli.shared.terminal import echo
-from tidemill.errors import FeedBroken, redact
+from tidemill.errors import redact
 from tidemill.tso import describe
 
 
@@ -22,7 +22,7 @@ def print_server(data_dir: Path, *, as_json: bool) -> None:
     from tidemill.server.status import capture_status
 
     capture = capture_status(data_dir / "capture")
-    feeds = [_feed(path) for path in sorted(data_dir.glob("changefeeds/*/settings.json")) if not path.parent.name.startswith(".")]
+    feeds = [_feed(path) for path in sorted(data_dir.glob("changefeeds/*")) if not path.name.startswith(".")]
     if as_json:
         echo(json.dumps({"capture": capture.as_dict() if capture.updated else None, "changefeeds": feeds}, indent=2))
         return
@@ -41,15 +41,12 @@ def _capture_line(capture: CaptureStatus) -> str:
     return f"capture: {capture.state}, resolved {describe(capture.resolved_ts)}, log {redact(capture.log)}"
 
 
-def _feed(settings: Path) -> dict[str, Any]:
-    """State, checkpoint and error as the files of a changefeed have them."""
+def _feed(path: Path) -> dict[str, Any]:
+    """State, checkpoint and error of a changefeed as this machine's host last wrote them."""
     from tidemill.changefeed.feed_folder import FeedFolder
 
-    folder = FeedFolder(settings.parents[2], settings.parent.name)
-    try:
-        state, error = folder.state()
-        checkpoint = folder.checkpoint()
-    except FeedBroken as broken:
-        state, error, checkpoint = "unknown", {"code": broken.code, "message": broken.message}, None
+    status = FeedFolder(path.parents[1], path.name).status() or {}
+    error = status.get("error")
     shown = {"code": error["code"], "message": redact(error["message"])} if error else None
-    return {"changefeed": settings.parent.name, "state": str(state), "checkpoint_ts": checkpoint, "error": shown}
+    state = status.get("state", "unknown")
+    return {"changefeed": path.name, "state": state, "checkpoint_ts": status.get("checkpoint_ts"), "error": shown}

@@ -3,7 +3,10 @@ Spark queries start it; `tidemill capture` is the same with the settings of a co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -13,17 +16,20 @@ from tidemill import logs, plugins
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.groups.plan import groups_of
+from tidemill.capture.rule_changes import rules_in
 from tidemill.changelog.log_format import Source
 from tidemill.cli.shared.folders import made_folder
-from tidemill.errors import ConfigError, LogUnavailable, TidemillError
+from tidemill.errors import ConfigError, LogUnavailable, MalformedMessage, TidemillError
 from tidemill.process import lifeline, orders
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.places import check_master_reachable
 from tidemill.traces import process as traces
 
+log = logging.getLogger("tidemill.cli.changelog.capturing")  # as a program its __name__ is another
 
-def capture(config: CaptureConfig) -> None:
-    """Capture until a signal comes. Raises what ended it."""
+
+def capture(config: CaptureConfig, run: Callable[[Any], Coroutine[Any, Any, None]] = lambda source: source.run()) -> None:
+    """Capture until a signal comes. Raises what ended it. `run`: of the source."""
     logs.setup(config.log_level, config.log_file, part="capture")
     traces.begin("capture")
     check_master_reachable(config.master)
@@ -35,13 +41,13 @@ def capture(config: CaptureConfig) -> None:
                 from tidemill.spark.session import find_java
 
                 find_java()
-    uvloop.run(_source(config)(config).run())
+    uvloop.run(run(_source(config)(config)))
 
 
 def _source(config: CaptureConfig) -> Callable[[CaptureConfig], Any]:
     """Return what captures. Raises ConfigError."""
     if not config.source:
-        return Capture
+        return lambda config: Capture(config, say=_say if config.term else _silent)
     if config.source == Source.BINLOG:
         from tidemill.binlog.source.capture import BinlogCapture
 
@@ -56,12 +62,41 @@ def _source(config: CaptureConfig) -> Callable[[CaptureConfig], Any]:
     return found
 
 
+def _silent(line: bytes) -> None:
+    """No server reads it."""
+
+
+def _say(line: bytes) -> None:
+    with suppress(OSError, ValueError):  # the server is gone, which the lifeline notices
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+
+async def _heeding(source: Any) -> None:
+    """Run a source that a supervisor started: it takes commands."""
+    loop = asyncio.get_running_loop()
+
+    def heard(line: bytes) -> None:
+        """In the lifeline's thread."""
+        try:
+            asked = rules_in(line)
+        except MalformedMessage as error:
+            log.warning("%s", error)
+            return
+        if asked is None:
+            lifeline.take_level(line)
+        elif isinstance(source, Capture):
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(source.wanted.ask, asked)
+
+    lifeline.hold(heard=heard)
+    await source.run()
+
+
 def main() -> None:
     """Entry point."""
     try:
-        config = orders.take(CaptureConfig)
-        lifeline.hold(heard=lifeline.take_level)
-        capture(config)
+        capture(orders.take(CaptureConfig), _heeding)
     except TidemillError as error:
         fail(error)
     except OSError as error:

@@ -1,6 +1,6 @@
 """The capture of the server that leads: started, and given the tables that the changefeeds want.
 
-`capture_rules.py` decides which tables those are. The capture reads them from a file when it starts: it is started again when they change.
+`capture_rules.py` decides which tables those are. The capture takes them as a command while it runs, and says from when on it has them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.capture.initial_load import answered, ask_backfill
+from tidemill.capture.rule_changes import Numbered, rules_in
 from tidemill.capture.status import CaptureStatus
 from tidemill.changelog.feeds import is_passing
 from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.reader import LogReader, existing_log
 from tidemill.config.file import ChangefeedConfig
+from tidemill.errors import MalformedMessage
 from tidemill.server.changefeeds import capture_rules
 from tidemill.server.changefeeds.feed_store import FeedStore
 from tidemill.server.errors import CaptureNotReady
@@ -26,8 +28,10 @@ from tidemill.server.this_server import ThisServer
 
 log = logging.getLogger(__name__)
 
-RULES_WITHIN_S, RULES_POLL_S = 60.0, 0.2
-"""How long the capture may take to start again with other rules, and how often the log is looked at meanwhile."""
+RULES_WITHIN_S = 60.0
+"""How long the capture may take to take other tables, or to read what they changed before."""
+ANSWER_POLL_S = 0.2
+"""How often the log is looked at for what it has read."""
 
 WIDE_S = 600.0
 """For so long the capture goes on taking the tables of a changefeed that was refused."""
@@ -45,6 +49,11 @@ class CaptureControl:
         """Held while a changefeed is created: what the others want must not change the capture's rules meanwhile."""
         self._started = False
         self._rules = capture_rules.EVERYTHING
+        self._number = 0
+        """Of the last command with rules."""
+        self._taken: Numbered | None = None
+        """What the capture has said that it takes, and from when on."""
+        self._told = asyncio.Event()
         self._kept_wide: list[Kept] = []
 
     @property
@@ -63,11 +72,19 @@ class CaptureControl:
         assert self._server.processes is not None
         if not self._options.own_rules:
             self._rules = await asyncio.to_thread(self._wanted_rules, *more)
-        self._server.processes.start_capture(start_ts, self.resolved_ts, None if self._options.own_rules else self._rules)
+        rules = None if self._options.own_rules else self._rules
+        self._server.processes.start_capture(start_ts, self.resolved_ts, rules, self._heard)
 
     def ended(self) -> None:
         """The term is over, and the capture with it."""
-        self._started = False
+        self._started, self._taken, self._number = False, None, 0
+
+    def _heard(self, line: bytes) -> None:
+        try:
+            self._taken = rules_in(line) or self._taken
+        except MalformedMessage as error:
+            log.error("%s", error)
+        self._told.set()
 
     # ---- how far it is
 
@@ -113,41 +130,36 @@ class CaptureControl:
         return capture_rules.union(wanted)
 
     async def take_wanted(self, *more: ChangefeedConfig) -> None:
-        """Let the capture take what the changefeeds want now: it is started again if that is something else than before."""
+        """Let the capture take what the changefeeds want now."""
         if not self.follows_changefeeds or self._server.processes is None:
             return
         wanted = await asyncio.to_thread(self._wanted_rules, *more)
         if wanted == self._rules:
             return
         self._rules = wanted
-        log.info("the capture starts again, for the tables %s", ", ".join(wanted.rules))
-        self._server.processes.restart_capture(wanted)
+        log.info("the capture is to take the tables %s", ", ".join(wanted.rules))
+        self._number += 1
+        self._server.processes.set_rules(Numbered(self._number, wanted))
 
     async def until_taken(self) -> int:
-        """Wait until the log has the rules that the capture was given last. Return the ts from which on they hold. Raises
-        CaptureNotReady."""
+        """Wait until the capture has the rules that it was given last. Return the ts from which on they hold. Raises CaptureNotReady."""
         try:
             async with asyncio.timeout(RULES_WITHIN_S):
-                while (taken_from := await asyncio.to_thread(self._taken_from)) is None:
-                    await asyncio.sleep(RULES_POLL_S)
+                while (taken := self._taken) is None or taken.number < self._number:
+                    self._told.clear()
+                    await self._told.wait()
         except TimeoutError:
             raise CaptureNotReady(
                 f"the capture does not take the tables of this changefeed within {RULES_WITHIN_S:.0f} s",
                 hint="Its log says why. Try again.",
             ) from None
-        return taken_from
-
-    def _taken_from(self) -> int | None:
-        """The ts from which on the log has the rules that the capture was given last; None: it does not have them yet."""
-        reader = existing_log(self._options.log)
-        if reader is None:
-            return None
-        newest = capture_rules.newest(reader.identity)
-        same = (newest.rules, newest.case_sensitive) == (self._rules.rules, self._rules.case_sensitive)
-        return newest.from_ts if same else None
+        return taken.rules.from_ts
 
     async def lacking(self, ts: int, config: ChangefeedConfig, tables: Sequence[Any]) -> list[str]:
-        """The names of tables that a changefeed wants from a ts on, and that the log does not have from there on."""
+        """Return the names of tables that a changefeed wants from a ts on, and that the log does not have from there on. Raises
+        CaptureNotReady."""
+        if self._number > (self._taken.number if self._taken is not None else 0):
+            await self.until_taken()  # what the log says now is about to change
         return await asyncio.to_thread(self._lacking, ts, config, tables)
 
     def _lacking(self, ts: int, config: ChangefeedConfig, tables: Sequence[Any]) -> list[str]:
@@ -164,7 +176,7 @@ class CaptureControl:
         try:
             async with asyncio.timeout(RULES_WITHIN_S):
                 while (answer := await asyncio.to_thread(answered, storage, name)) is None:
-                    await asyncio.sleep(RULES_POLL_S)
+                    await asyncio.sleep(ANSWER_POLL_S)
         except TimeoutError:
             return f"the capture has not read that within {RULES_WITHIN_S:.0f} s, and goes on reading: ask again"
         return str(answer.get("error", ""))

@@ -16,6 +16,7 @@ from typing import Any
 
 from tidemill.changefeed.states import State
 from tidemill.errors import MalformedMessage
+from tidemill.process.orders import to_plain
 from tidemill.server.changefeeds.feed_store import FeedStore
 from tidemill.server.feeds import Feed
 from tidemill.server.host.messages import Figures, command, figures_in, parse
@@ -82,7 +83,7 @@ class Hosting:
         retries = feed.life.state in (State.WARNING, State.PENDING)
         self._suspects.started(feed.id, time.monotonic())
         self._idle[feed.id].clear()
-        self._send(command("start", feed=feed.id, run=feed.life.started(), retries=retries))
+        self._send(command("start", feed=feed.id, run=feed.life.started(), retries=retries, settings=to_plain(feed.settings)))
 
     def start_suspect(self) -> None:
         """Let the host run a changefeed that may have killed it, if that disturbs no other one now."""

@@ -2,7 +2,7 @@
 
 The server starts the host with a `HostOrder`, see `process.orders`, and then writes commands to its stdin:
 
-    {"do": "start", "feed": ID, "run": N, "retries": true}   run it, by its settings.json. N: a number that reports bring back
+    {"do": "start", "feed": ID, "run": N, "retries": true, "settings": {…}}  run it. N: a number that reports bring back
     {"do": "stop", "feed": ID}                               at the end of its batch
     {"do": "log", "level": "debug"}                          log level
 

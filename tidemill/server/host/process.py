@@ -18,10 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tidemill import logs
-from tidemill.changefeed.feed_folder import FeedFolder, FeedLocked, below
+from tidemill.changefeed.feed_folder import FeedLocked, below
+from tidemill.changefeed.feed_status import described
 from tidemill.changefeed.runner_options import Options
 from tidemill.changelog.log_format import SERVER
-from tidemill.errors import MalformedMessage, TidemillError, redact
+from tidemill.errors import MalformedMessage, TidemillError
 from tidemill.extras import ExtraMissing
 from tidemill.process import lifeline, orders
 from tidemill.process.ending import fail, fail_of_system
@@ -80,27 +81,28 @@ class Host:
             found = parse(line)
             match found.get("do"):
                 case "start":
-                    self._start(str(found["feed"]), int(found["run"]), retries=bool(found.get("retries")))
+                    settings = orders.from_plain(FeedSettings, found["settings"])
+                    self._start(settings, int(found["run"]), retries=bool(found.get("retries")))
                 case "stop":
                     self._stop(str(found["feed"]))
                 case "log":
                     logs.set_level(str(found["level"]))
                 case other:
                     raise MalformedMessage(f"no such command: {other!r}")
-        except (TidemillError, KeyError, ValueError, OSError) as error:
+        except (TidemillError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
             log.error("a command of the server cannot be carried out: %s", error)
 
-    def _start(self, feed: str, run: int, *, retries: bool) -> None:
+    def _start(self, settings: FeedSettings, run: int, *, retries: bool) -> None:
+        feed = settings.changefeed
         old = self._feeds.get(feed)
         if old is not None and not old.join(0):  # one that was removed while its sink did not answer
             text = f"the batch of an earlier changefeed {feed} has not ended yet"
             self._say(report("ended", feed=feed, run=run, how="failed", code=FeedLocked.code, message=text, retryable=True))
             return
         try:
-            options = self._options(FeedSettings.load(FeedFolder(self._order.data_dir, feed).path), retries)
-        except (TidemillError, FileNotFoundError) as error:
-            code = error.code if isinstance(error, TidemillError) else "TM:ErrFeedBroken"
-            self._say(report("ended", feed=feed, run=run, how="failed", code=code, message=redact(str(error)), retryable=False))
+            options = self._options(settings, retries)
+        except TidemillError as error:
+            self._say(report("ended", feed=feed, run=run, how="failed", **described(error), retryable=False))
             return
         hosted = self._feeds[feed] = HostedFeed(options, run, self._shared)
         self._spark.start()
@@ -123,6 +125,7 @@ class Host:
             retries=retries,
             shared=below(order.log, SERVER),
             term=order.term,
+            created_at=settings.created_at,
             skip_rows=parse_skip_rows(settings.skip_rows),
         )
 

@@ -31,7 +31,7 @@ from tidemill.errors import LogError, LogFenced, LogLocked, TidemillError, redac
 from tidemill.process import orders
 from tidemill.process.children import program
 from tidemill.process.driver import lives
-from tidemill.process.supervisor import Answer, ChildFailed, ChildProcess, End, Restarts, Supervisor, Then
+from tidemill.process.supervisor import ChildFailed, ChildProcess, Manner, Restarts, Supervisor
 from tidemill.spark.cluster.place import Place
 
 LOOK_S = 1.0
@@ -39,7 +39,8 @@ LOOK_S = 1.0
 OTHER_LOCAL_S, OTHER_REMOTE_S = 1.0, 10.0
 """Seconds between two looks at a log that another capture writes. On an object store a capture is seen by its heads, which move within
 that time."""
-OTHERS = (LogLocked.code, LogFenced.code)
+MAKES_WAY = Manner(makes_way=frozenset({LogLocked.code, LogFenced.code}))
+"""For another capture of the log."""
 TAKE_S = 2.0
 
 _log = logging.getLogger("tidemill.spark.cluster.owner")  # `__name__` is that of a program
@@ -60,27 +61,6 @@ class Order:
     @property
     def place(self) -> Place:
         return Place(self.log, self.folder)
-
-
-class _Turns:
-    """The rule of the capture: that of any child, but it makes way for another capture of the log."""
-
-    def __init__(self, log: str) -> None:
-        self._restarts = Restarts("capture", lambda: resolved_of(log))
-
-    def begins(self) -> None:
-        pass
-
-    def ended(self, end: End) -> Answer:
-        if end.error is not None and end.error[0] in OTHERS:
-            return Answer(Then.OVER)
-        return self._restarts.ended(end)
-
-    def note(self) -> None:
-        pass
-
-    def resumed(self) -> bool:
-        return False
 
 
 def resolved_of(log: str) -> int:
@@ -153,7 +133,8 @@ class Owner:
 
     def _child(self) -> ChildProcess:
         config = replace(self._order.capture, log_file=self._order.place.journal)
-        return ChildProcess("capture", program(CAPTURE), order=lambda: orders.begin(config), rule=_Turns(self._order.log))
+        rule = Restarts("capture", lambda: resolved_of(self._order.log), MAKES_WAY)
+        return ChildProcess("capture", program(CAPTURE), order=lambda: orders.begin(config), rule=rule)
 
 
 def is_owned(place: Place) -> bool:

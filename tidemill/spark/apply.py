@@ -26,7 +26,7 @@ from tidemill.sinks.lake.open import lake_uri, store_of, tables_of
 from tidemill.sinks.lake.shapes import OP, LakeTable, field
 from tidemill.spark.messages.column_functions import table_name
 from tidemill.spark.source.frame import META, TRUNCATE
-from tidemill.spark.versions import arrow_schema_in_utc
+from tidemill.spark.source.versions import arrow_schema_in_utc
 
 GONE = ("delete", "update_preimage")
 THERE = ("insert", "update_postimage", "update")

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, Filter
 from pyspark.sql.types import StructType
 
 from tidemill.spark.source.source import StreamReader, TidemillSource, arrow_schema
-from tidemill.spark.versions import HAS_STREAMS, ReadAllAvailable
+from tidemill.spark.source.versions import HAS_STREAMS, ReadAllAvailable
 
 Row = dict[str, Any]
 NO_STREAMS = "Spark 4.1 does not say where a batch of a Python source starts"

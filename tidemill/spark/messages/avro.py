@@ -22,7 +22,7 @@ from tidemill.kernels.avro.arrow import ArrowReader, Wanted, wanted_columns, wan
 from tidemill.protocols.avro.parse import parse_schema
 from tidemill.registry.client import RegistryClient
 from tidemill.spark.messages.column_functions import mode_of, read_as
-from tidemill.spark.versions import arrow_type_in_utc
+from tidemill.spark.source.versions import arrow_type_in_utc
 
 
 def from_avro_cdc(

@@ -18,7 +18,7 @@ from tidemill.spark.source.lease import StreamLease
 from tidemill.spark.source.options import Options, parse_options
 from tidemill.spark.source.planner import LOST, Planner
 from tidemill.spark.source.source import spark_schema
-from tidemill.spark.versions import ReadLimit, SupportsTriggerAvailableNow, require_streams
+from tidemill.spark.source.versions import ReadLimit, SupportsTriggerAvailableNow, require_streams
 from tidemill.tidb.columns.forms import TIMESTAMP
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action

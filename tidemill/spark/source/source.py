@@ -28,7 +28,7 @@ from tidemill.spark.source.options import Kind, OnDdl, Options, Policy, parse_op
 from tidemill.spark.source.planner import LOST, Planner, changed_at
 from tidemill.spark.source.row_ddls import Effect, RowDdl
 from tidemill.spark.source.slices import Manner, Slice
-from tidemill.spark.versions import (
+from tidemill.spark.source.versions import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,

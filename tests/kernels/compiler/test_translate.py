@@ -201,6 +201,17 @@ def test_parts_are_not_for_python() -> None:
         as_u(1)
 
 
+@entry(1)
+def written_numbers(a):
+    """What is above 64 bits on the way is as Python has it."""
+    return as_i(np.uint64((1 << 64) // 10)) - a if a < (1 << 63) // 10 else -(1 << 63)
+
+
+def test_written_numbers_have_no_limit() -> None:
+    assert written_numbers(5) == (1 << 64) // 10 - 5
+    assert written_numbers(MOST) == LEAST
+
+
 # What is refused
 
 

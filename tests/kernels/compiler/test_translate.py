@@ -189,7 +189,7 @@ def test_what_is_behind_an_and_waits() -> None:
 def test_integers_of_numpy_are_taken() -> None:
     assert whole(np.int64(7), np.uint64(2)) == 3
     with pytest.raises(TypeError):
-        whole(7.0, 2)
+        whole(7.0, 2)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         whole(7)
 
@@ -221,7 +221,7 @@ def mixed(a):
 
 def never_assigned(a):
     while a > 0:
-        a -= b_later  # noqa: F821
+        a -= b_later  # type: ignore[name-defined]  # noqa: F821
     return a
 
 
@@ -240,7 +240,7 @@ def lists(a):
 
 
 def says_keywords(a):
-    return divided(a=a, b=1)
+    return divided(a=a, b=1)  # type: ignore[call-arg]
 
 
 def calls_python(a):

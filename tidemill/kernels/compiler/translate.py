@@ -616,8 +616,8 @@ def _literal(node: ast.expr) -> int | None:
         case ast.Constant(int(number)) if not isinstance(number, bool):
             return number
         case ast.UnaryOp(op, operand) if type(op) in _LITERAL_SIGNS:
-            number = _literal(operand)
-            return None if number is None else _LITERAL_SIGNS[type(op)](number)
+            found = _literal(operand)
+            return None if found is None else _LITERAL_SIGNS[type(op)](found)
         case ast.BinOp(left, op, right) if type(op) in _LITERAL:
             one, other = _literal(left), _literal(right)
             return None if one is None or other is None else _LITERAL[type(op)](one, other)

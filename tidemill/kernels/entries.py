@@ -10,7 +10,7 @@ import hashlib
 import linecache
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 from tidemill.kernels.cache import cache
 from tidemill.kernels.compiler import functions, machine, primitives, translate, values
@@ -38,7 +38,7 @@ class Entry:
             load(self.__module__)
         return self._address
 
-    def __call__(self, *arguments: int) -> Any:
+    def __call__(self, *arguments: SupportsIndex) -> Any:
         if self._call is None:
             load(self.__module__)
         try:

@@ -189,7 +189,7 @@ def test_what_is_behind_an_and_waits() -> None:
 def test_integers_of_numpy_are_taken() -> None:
     assert whole(np.int64(7), np.uint64(2)) == 3
     with pytest.raises(TypeError):
-        whole(7.0, 2)
+        whole(7.0, 2)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         whole(7)
 
@@ -201,6 +201,17 @@ def test_parts_are_not_for_python() -> None:
         as_u(1)
 
 
+@entry(1)
+def written_numbers(a):
+    """What is above 64 bits on the way is as Python has it."""
+    return as_i(np.uint64((1 << 64) // 10)) - a if a < (1 << 63) // 10 else -(1 << 63)
+
+
+def test_written_numbers_have_no_limit() -> None:
+    assert written_numbers(5) == (1 << 64) // 10 - 5
+    assert written_numbers(MOST) == LEAST
+
+
 # What is refused
 
 
@@ -210,7 +221,7 @@ def mixed(a):
 
 def never_assigned(a):
     while a > 0:
-        a -= b_later  # noqa: F821
+        a -= b_later  # type: ignore[name-defined]  # noqa: F821
     return a
 
 
@@ -229,7 +240,7 @@ def lists(a):
 
 
 def says_keywords(a):
-    return divided(a=a, b=1)
+    return divided(a=a, b=1)  # type: ignore[call-arg]
 
 
 def calls_python(a):

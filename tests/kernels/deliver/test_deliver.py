@@ -86,7 +86,7 @@ def test_the_failure_that_is_kept_is_not_one_of_a_message_that_only_waited() -> 
         for number, error in enumerate(reported):
             message = np.zeros(KAFKA_MESSAGE // 8, np.int64)
             message.view(np.int32)[[0, 4]] = error, number
-            on_delivery.ctypes(0, message.ctypes.data, counters.ctypes.data)
+            on_delivery(0, message.ctypes.data, counters.ctypes.data)
         words = counters.view(np.int64)
         assert (words[C_ERROR // 8], words[C_PARTITION // 8]) == (kept, reported.index(kept))
         assert words[C_FAILED // 8] == len([error for error in reported if error])

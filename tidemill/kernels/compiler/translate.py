@@ -49,6 +49,8 @@ _KNOWN: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__, ast.BitAnd: int.__and__, ast.BitOr: int.__or__,
     ast.BitXor: int.__xor__,
 }  # fmt: skip
+_LITERAL = {**_KNOWN, ast.FloorDiv: int.__floordiv__, ast.Mod: int.__mod__, ast.LShift: int.__lshift__, ast.RShift: int.__rshift__}
+_LITERAL_SIGNS: dict[type[ast.unaryop], Callable[[int], int]] = {ast.USub: int.__neg__, ast.Invert: int.__invert__}
 _NAME = re.compile(r"\{(\w+)\}")
 _KINDS: dict[Any, str] = {np.uint64: UINT, np.int64: INT, np.float64: DOUBLE, np.float32: SINGLE, int: INT, float: DOUBLE}
 
@@ -391,6 +393,8 @@ class _Function:
         raise KernelError(f"{ast.unparse(node)} is not there")
 
     def _unary(self, node: ast.UnaryOp) -> Value:
+        if (number := _literal(node)) is not None:
+            return constant(number)
         value = self._one(node.operand)
         if isinstance(node.op, ast.Not):
             value = self._to(value, BOOL)
@@ -404,6 +408,8 @@ class _Function:
         return self._binary(ast.BitXor(), value, Value(value.kind, wrapped(value.kind, -1)))
 
     def _operation(self, node: ast.BinOp) -> Value:
+        if (number := _literal(node)) is not None:
+            return constant(number)
         return self._binary(node.op, self._one(node.left), self._one(node.right))
 
     def _binary(self, op: ast.operator, left: Value, right: Value) -> Value:
@@ -602,6 +608,20 @@ class _Function:
         if (old, kind) in ((DOUBLE, SINGLE), (SINGLE, DOUBLE)):
             return self._new(f"{'fptrunc' if kind == SINGLE else 'fpext'} {value.typed} to {LLVM[kind]}", kind)
         raise KernelError(f"{name_of(old)} where {name_of(kind)} is wanted")
+
+
+def _literal(node: ast.expr) -> int | None:
+    """The number that an expression of written numbers is, as Python computes it: without a limit of size. None: it is no such thing."""
+    match node:
+        case ast.Constant(int(number)) if not isinstance(number, bool):
+            return number
+        case ast.UnaryOp(op, operand) if type(op) in _LITERAL_SIGNS:
+            found = _literal(operand)
+            return None if found is None else _LITERAL_SIGNS[type(op)](found)
+        case ast.BinOp(left, op, right) if type(op) in _LITERAL:
+            one, other = _literal(left), _literal(right)
+            return None if one is None or other is None else _LITERAL[type(op)](one, other)
+    return None
 
 
 def _zero(kind: str) -> str:

@@ -16,6 +16,7 @@ from tidemill.binlog.drainer.destination import Forms
 from tidemill.binlog.drainer.drainer import Drainer
 from tidemill.binlog.drainer.settings import DrainerSettings, read_file
 from tidemill.binlog.nodes import NodeEvent
+from tidemill.kernels.entries import load_imported
 from tidemill.traces import process as traces
 
 
@@ -76,6 +77,7 @@ def command(
     settings = DrainerSettings(**{**found, **{name: value for name, value in given.items() if value is not None}}).checked()
     logs.setup(settings.log_level, Path(settings.log_file) if settings.log_file else None, part="drainer")
     traces.begin("drainer")
+    load_imported()  # kernels are compiled the first time, which an event loop must not wait for
     uvloop.run(_serve(Drainer(settings, Forms(settings))))
 
 

@@ -14,6 +14,7 @@ from tidemill import logs
 from tidemill.binlog.nodes import NodeEvent
 from tidemill.binlog.pump.server import Pump
 from tidemill.binlog.pump.settings import PumpSettings, Transport, parse_gc, parse_size, read_file
+from tidemill.kernels.entries import load_imported
 
 
 def _flag(name: str, text: str, **more: Any) -> Any:
@@ -67,6 +68,7 @@ def command(
     }  # fmt: skip
     settings = PumpSettings(**{**found, **{name: value for name, value in given.items() if value is not None}}).checked()
     logs.setup(settings.log_level, settings.log_file or None, part="pump")
+    load_imported()  # kernels are compiled the first time, which an event loop must not wait for
     uvloop.run(_serve(Pump(settings)))
 
 

@@ -50,6 +50,7 @@ def serve_store(serving: Serving) -> None:
     from tidemill.canal.server.server import CanalServer, Pages
     from tidemill.canal.server.settings import DEFAULT_PORT
     from tidemill.changelog.storage.open import open_storage
+    from tidemill.kernels.entries import load_imported
     from tidemill.sinks.canal.store.publish import read_identity
     from tidemill.sinks.canal.store.reader import EntryStoreReader
 
@@ -73,6 +74,7 @@ def serve_store(serving: Serving) -> None:
     if hosts:
         address = address_of(serving.register or settings.register, where)
         turns = Election(hosts, address, settings.destinations, serving.zookeeper_timeout or SESSION_S)
+    load_imported()  # kernels are compiled the first time, which an event loop must not wait for
     uvloop.run(_serve(CanalServer(source, storage, settings, Pages(serving.status_addr, serving.status_file), turns), where))
 
 

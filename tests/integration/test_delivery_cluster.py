@@ -7,6 +7,7 @@ import signal
 import socket
 from datetime import UTC
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLUSTER = "CLUSTER" in os.environ
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
-QUICK = tuple(text for setting in FAST for text in ("--spark-conf", setting))
+QUICK: dict[str, Any] = {"spark_conf": dict(setting.split("=") for setting in FAST)}
 
 
 @pytest.mark.parametrize("place", ["disk", "S3"])
@@ -45,11 +46,11 @@ def test_a_driver_that_was_frozen_finds_another_one_in_its_place(tmp_path: Path,
         copy_files(str(log), "takeover/log", source_filesystem=LocalFileSystem(), destination_filesystem=filesystem(s3_server))
         options = f"?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
         at = f"s3://test:test@takeover/{{}}{options}".format
-    with Driver(tmp_path, "a", "--master", "local[2]", at=at) as first:
+    with Driver(tmp_path, "a", master="local[2]", at=at) as first:
         first.past(ends[2])
         stopped = first.freeze_in_a_batch()
         reached, planned = first.checkpoint, first.fence()["to_ts"]
-        with Driver(tmp_path, "b", "--master", "local[2]", "--target-ts", str(target), at=at) as second:
+        with Driver(tmp_path, "b", master="local[2]", target_ts=target, at=at) as second:
             assert second.end() == 0, second.said
         assert reached < planned <= second.checkpoint == target
         thaw(stopped)
@@ -66,8 +67,8 @@ def test_an_executor_that_is_killed(tmp_path: Path) -> None:
     log = golden_log(tmp_path / "log", partitions=2, segments=5)
     ends = stops(log)
     target = ends[12]
-    options = ("--master", LOCAL_CLUSTER, "--target-ts", str(target), *QUICK)
-    with Driver(tmp_path, "a", *options) as driver:
+    options = {"master": LOCAL_CLUSTER, "target_ts": target, **QUICK}
+    with Driver(tmp_path, "a", **options) as driver:
         driver.past(ends[3])
         driver.executors()[0].kill()
         assert driver.end() == 0, driver.said
@@ -82,8 +83,8 @@ def test_executors_of_a_standalone_cluster_die_freeze_and_are_cut_off(tmp_path: 
     ends = stops(log)
     target = ends[40]
     with Standalone(tmp_path / "spark", workers=2, cores=1) as cluster:
-        options = ("--master", cluster.master, "--target-ts", str(target), *QUICK)
-        with Driver(tmp_path, "a", *options, hidden=can_hide()) as driver:
+        options = {"master": cluster.master, "target_ts": target, **QUICK}
+        with Driver(tmp_path, "a", **options, hidden=can_hide()) as driver:
             driver.past(ends[4])
             cluster.executors()[0].kill()
             driver.past(ends[10])
@@ -105,10 +106,10 @@ def test_a_cluster_without_an_executor_is_told(tmp_path: Path) -> None:
     """Its only worker is gone: within a minute the log and the status say so, and delivery goes on when there is one again."""
     log = golden_log(tmp_path / "log", partitions=2, segments=5)
     ends = stops(log)
-    options = ("--target-ts", str(ends[12]), *QUICK)
+    options = {"target_ts": ends[12], **QUICK}
     with (
         Standalone(tmp_path / "spark", workers=1, cores=1) as cluster,
-        Driver(tmp_path, "a", "--master", cluster.master, *options) as driver,
+        Driver(tmp_path, "a", master=cluster.master, **options) as driver,
     ):
         driver.past(ends[3])
         executor = cluster.executors()[0]
@@ -126,7 +127,7 @@ def test_a_cluster_without_an_executor_is_told(tmp_path: Path) -> None:
 @pytest.mark.skipif(not CLUSTER, reason="make cluster")
 def test_a_stop_while_nothing_runs_the_batch(tmp_path: Path) -> None:
     log = golden_log(tmp_path / "log", partitions=2, segments=5)
-    with Standalone(tmp_path / "spark", workers=0, cores=1) as cluster, Driver(tmp_path, "a", "--master", cluster.master, *QUICK) as driver:
+    with Standalone(tmp_path / "spark", workers=0, cores=1) as cluster, Driver(tmp_path, "a", master=cluster.master, **QUICK) as driver:
         driver.until(lambda: "TM:ErrNoExecutor" in driver.said, "it is told", every_s=1)
         assert driver.process is not None
         driver.process.send_signal(signal.SIGTERM)
@@ -138,7 +139,7 @@ def test_a_master_that_nobody_runs_is_told_at_once(tmp_path: Path) -> None:
     golden_log(tmp_path / "log")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with Driver(tmp_path, "a", "--master", f"spark://127.0.0.1:{port}") as driver:
+    with Driver(tmp_path, "a", master=f"spark://127.0.0.1:{port}") as driver:
         assert driver.end() == 1
         assert f"Error TM:ErrSparkUnavailable: no Spark master answers: 127.0.0.1:{port}" in driver.said
     assert not [p for p in driver.tree() if p.status() != psutil.STATUS_ZOMBIE]
@@ -152,8 +153,8 @@ def test_an_executor_that_sleeps_while_others_deliver_to_kafka(tmp_path: Path) -
     ends = stops(log)
     with KafkaBroker() as broker:
         sink = f"kafka://{broker.address}/changes?protocol=open-protocol&partition-num=2"
-        options = ("--master", LOCAL_CLUSTER, "--target-ts", str(ends[24]), *QUICK)
-        with Driver(tmp_path, "a", *options, sink=sink) as driver:
+        options = {"master": LOCAL_CLUSTER, "target_ts": ends[24], **QUICK}
+        with Driver(tmp_path, "a", **options, sink=sink) as driver:
             driver.past(ends[4])
             asleep = [driver.executors()[0], *driver.executors()[0].children(recursive=True)]
             halt(asleep)

@@ -20,11 +20,13 @@ import psutil
 from tests.support.changelog.steps import freeze, thaw
 from tests.support.delivery.feeds import Delivered
 from tidemill.changefeed.replay import replay
+from tidemill.changefeed.runner_options import Options
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.process.orders import begin
 
 PATIENCE_S = 400.0
 FAST = ("spark.network.timeout=10s", "spark.network.timeoutInterval=5s", "spark.executor.heartbeatInterval=2s")
@@ -35,30 +37,31 @@ class Driver:
     """The runner of changefeed f, with all batches by Spark: its log and state lie in `folder`, its data in one of its own.
 
     `at`: a function that makes URLs of the names `log` and `state`, where these lie elsewhere. `hidden`: nobody else sees the data folder,
-    as if the driver were on another machine (needs root).
+    as if the driver were on another machine (needs root). `more`: fields of its options.
     """
 
     def __init__(
-        self, folder: Path, name: str, *options: str, sink: str | None = None, at: Callable[[str], str] | None = None, hidden: bool = False
+        self, folder: Path, name: str, *, sink: str | None = None, at: Callable[[str], str] | None = None, hidden: bool = False, **more: Any
     ) -> None:
         self.folder, self.data = folder, folder / name
         log, state = (at(name) if at is not None else str(folder / name) for name in ("log", "state"))
         self._log, self._state = open_storage(log), open_storage(state)
         uri = sink or f"messages://{folder}/out?protocol=open-protocol"
-        self.arguments = [
-            *(sys.executable, "-m", "tests.support.delivery.by_spark", "--changefeed-id", "f", "--log", log),
-            *("--data-dir", str(self.data), "--state", state, "--sink-uri", uri, "--tz", "UTC", "--trigger-ms", "0"),
-            *options,
-        ]
+        config = parse_config("")
+        self._order = Options("f", log, self.data, uri, config, tz="UTC", trigger_ms=0, state=state, **more)
+        self.arguments = [sys.executable, "-m", "tests.support.delivery.by_spark"]
         if hidden:
             self.data.mkdir()
             mount = f'mount -t tmpfs none {self.data} && exec "$@"'
             self.arguments = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *self.arguments]
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         with open(self.folder / f"{self.data.name}.log", "w") as log:
-            self.process = subprocess.Popen(self.arguments, stdout=log, stderr=log, text=True)
+            self.process = subprocess.Popen(self.arguments, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        assert self.process.stdin is not None
+        self.process.stdin.write(begin(self._order))
+        self.process.stdin.flush()  # and left open: the process ends when it does
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -67,6 +70,8 @@ class Driver:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         for process in everybody:
             with suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -39,7 +39,7 @@ def changefeed_in(folder: Path, log: str, *, hosted: bool) -> Changefeed:
     options = Options("f", log, folder / "data", "blackhole://", parse_config(""), "UTC", None, None, None, 1000, 10.0)
     shared = Shared(lambda: None, None, lambda line: None)  # type: ignore[arg-type,return-value]
     changefeed = HostedFeed(options, 1, shared).changefeed if hosted else changefeed_of(options, threading.Event())
-    changefeed.folder.save_identity(FeedIdentity("f", "1", log, "blackhole:", {}, "UTC", START))
+    changefeed.folder.settle(FeedIdentity("f", "1", log, "blackhole:", {}, "UTC", START), start_given=True)
     return changefeed
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from tests.support.capture.captures import until
 from tests.support.spark.tables import later, read_table, safe_points, table_reader
 from tidemill.playground.server import PlaygroundThread
+from tidemill.process import orders
+from tidemill.spark.cluster.connection import Cluster
 from tidemill.spark.table import keeper
 from tidemill.spark.table.keeper import Keeping, Tasks
 
@@ -115,5 +119,5 @@ def test_it_is_over_when_no_task_comes() -> None:
 
 
 def test_what_the_keeper_is_told() -> None:
-    keeping = Keeping(("a:1",), ("/ca", "", ""), "name", 5, 2, "secret", 7, "127.0.0.1")
-    assert Keeping.from_json(keeping.to_json()) == keeping
+    keeping = Keeping(Cluster(("a:1",), (Path("/ca"), None, None)), "name", 5, 2, "secret", 7, "127.0.0.1")
+    assert orders.from_plain(Keeping, json.loads(json.dumps(orders.to_plain(keeping)))) == keeping

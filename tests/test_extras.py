@@ -75,7 +75,9 @@ WITHOUT = {
 """Verbs, and the extra that each needs."""
 _HIDDEN = """
 import sys
+import pyarrow
 from tidemill.extras import EXTRAS
+pyarrow.array([1])  # looks for pandas once, and fails over a None
 sys.modules.update(dict.fromkeys([module for modules in EXTRAS.values() for module in modules] + ["pandas"]))
 """
 _EACH = """

@@ -89,7 +89,7 @@ class Catalog:
 
     def version(self, database: str, name: str) -> TableVersion | None:
         """Return the newest version of a table."""
-        return next((one for one in self._versions() if folded_table(one.name) == (database.lower(), name.lower())), None)
+        return next((one for one in self._versions() if folded_table(one.name) == folded_table((database, name))), None)
 
     def _versions(self) -> Iterator[TableVersion]:
         history = self._planner.history(self.resolved_ts)

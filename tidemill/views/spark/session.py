@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.spark.session import start_context, stop_spark
+from tidemill.tidb.names import quote_name
 from tidemill.views import types as t
 from tidemill.views.plan import Table
 from tidemill.views.refusal import ViewError, refuse
@@ -82,23 +83,23 @@ class ViewSession:
             return known
         place = Path(self._folder.name) / f"t{len(self._tables)}"
         place.mkdir()
-        columns = ", ".join(f"{_quoted(one.name)} {t.spark_type(one.type)}" for one in table.columns)
-        self.java.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(table.database)}")
-        name = f"{_quoted(table.database)}.{_quoted(table.name)}"
+        columns = ", ".join(f"{quote_name(one.name)} {t.spark_type(one.type)}" for one in table.columns)
+        self.java.sql(f"CREATE DATABASE IF NOT EXISTS {quote_name(table.database)}")
+        name = f"{quote_name(table.database)}.{quote_name(table.name)}"
         self.java.sql(f"CREATE TABLE {name} ({columns}) USING parquet LOCATION '{place}'")
         self._tables[table.database.lower(), table.name.lower()] = place
         return place
 
     def use(self, database: str) -> None:
         """Let tables that are named without a database be of this one."""
-        self.java.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
-        self.java.sql(f"USE {_quoted(database)}")
+        self.java.sql(f"CREATE DATABASE IF NOT EXISTS {quote_name(database)}")
+        self.java.sql(f"USE {quote_name(database)}")
 
     def rows(self, sql: str, tables: Sequence[Table]) -> pa.Table:
         """Compute a query over the files that lie in the folders of the tables."""
         with told():
             for one in tables:
-                self.java.sql(f"REFRESH TABLE {_quoted(one.database)}.{_quoted(one.name)}")
+                self.java.sql(f"REFRESH TABLE {quote_name(one.database)}.{quote_name(one.name)}")
             wrapper = SparkSession(self._context, self.java)
             return DataFrame(self.java.sql(sql), wrapper).toArrow()
 
@@ -120,7 +121,3 @@ _HINTS = {
     "UNRESOLVED_ROUTINE": "A view has the functions of Spark, no others.",
     "MISSING_ALIAS": "Give the column a name, with AS.",
 }
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

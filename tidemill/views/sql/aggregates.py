@@ -10,7 +10,7 @@ from tidemill.views import types as t
 from tidemill.views.plan import Aggregate, Aggregation, Column, Expr, Node, Table, with_columns
 from tidemill.views.sql.expressions import Compiler, Scope, is_ansi, type_of
 from tidemill.views.sql.keys import origin_of
-from tidemill.views.sql.relations import Relation, Steps, attribute_of
+from tidemill.views.sql.relations import Relation, Steps
 from tidemill.views.sql.tree import Fields, NotEmbedded, Tree, same, short
 
 CALL = "expressions.aggregate.AggregateExpression"
@@ -121,10 +121,7 @@ class Groups:
         node = Aggregate(self._steps.number(), every, key, input=below, keys=len(keys), aggregates=tuple(aggregates))
         known = {same(one): i for i, one in enumerate([*keys, *calls.values()])}
         above = Compiler(Scope(node.columns, {}, {**{_inside(one): i for i, one in enumerate(keys)}, **known}))
-        results = [above.compile(one) for one in shown]
-        attributes = [attribute_of(one) for one in shown]
-        made = [Column(name, v.type, v.nullable) for (name, _), v in zip(attributes, results, strict=True)]
-        return Relation(self._steps.project(node, made, results), tuple(number for _, number in attributes))
+        return self._steps.shown(node, above, shown)
 
     def _group_key(self, below: Node, width: int) -> tuple[int, ...]:
         """The columns of a group that tell groups apart: those that a table's key determines, which is there too, are not needed."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidemill.views import types as t
-from tidemill.views.plan import Column, Expr, Join, Node, OtherJoin, Plan, Scan, Table, Union, columns_of, ref, with_columns
+from tidemill.views.plan import Expr, Join, Node, OtherJoin, Plan, Scan, Table, Union, columns_of, ref, with_columns
 from tidemill.views.sql.aggregates import Groups
 from tidemill.views.sql.expressions import Compiler, Scope
 from tidemill.views.sql.keys import Pair, joined_key, plain_places
@@ -91,12 +91,8 @@ class _Planner:
         return self.query(f.tree("child"))
 
     def project(self, f: Fields) -> Relation:
-        source, shown = self.query(f.tree("child")), f.trees("projectList")
-        compiler = Compiler(source.scope)
-        values = [compiler.compile(one) for one in shown]
-        attributes = [attribute_of(one) for one in shown]
-        columns = [Column(name, v.type, v.nullable) for (name, _), v in zip(attributes, values, strict=True)]
-        return Relation(self._steps.project(source.node, columns, values), tuple(number for _, number in attributes))
+        source = self.query(f.tree("child"))
+        return self._steps.shown(source.node, Compiler(source.scope), f.trees("projectList"))
 
     def filter(self, f: Fields) -> Relation:
         source = self.query(f.tree("child"))
@@ -148,11 +144,8 @@ class _Planner:
                 return self.windows.top(self.query(f.tree("child")), f.trees("order"), limit, offset)
         if tree.kind == _PROJECT and _is_sorted(tree):
             with Fields(tree) as f:
-                source, shown = self._top(f.tree("child"), limit, offset), f.trees("projectList")
-            compiler = Compiler(source.scope)
-            values, attributes = [compiler.compile(one) for one in shown], [attribute_of(one) for one in shown]
-            columns = [Column(name, v.type, v.nullable) for (name, _), v in zip(attributes, values, strict=True)]
-            return Relation(self._steps.project(source.node, columns, values), tuple(number for _, number in attributes))
+                source = self._top(f.tree("child"), limit, offset)
+                return self._steps.shown(source.node, Compiler(source.scope), f.trees("projectList"))
         return self.windows.top(self.query(tree), [], limit, offset)
 
     # ---- steps with several

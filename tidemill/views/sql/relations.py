@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidemill.views.plan import Column, Expr, Filter, Key, Node, Project, columns_of
-from tidemill.views.sql.expressions import Scope
+from tidemill.views.sql.expressions import Compiler, Scope
 from tidemill.views.sql.keys import plain_refs
 from tidemill.views.sql.tree import Fields, NotEmbedded, Tree
 
@@ -67,6 +67,13 @@ class Steps:
         if node.key is not None and all(one in kept for one in node.key):
             key = tuple(kept[one] for one in node.key)
         return Project(self.number(), tuple(columns), key, input=node, values=tuple(v.sql for v in values))
+
+    def shown(self, node: Node, compiler: Compiler, listed: Sequence[Tree]) -> Relation:
+        """Return the expressions of a list, each with a name, as columns out of the rows."""
+        values = [compiler.compile(one) for one in listed]
+        attributes = [attribute_of(one) for one in listed]
+        columns = [Column(name, v.type, v.nullable) for (name, _), v in zip(attributes, values, strict=True)]
+        return Relation(self.project(node, columns, values), tuple(number for _, number in attributes))
 
     def filter(self, node: Node, conditions: list[str]) -> Node:
         """Return the rows for which all conditions are true."""

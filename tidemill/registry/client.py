@@ -9,12 +9,13 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
 from tidemill import credentials
+from tidemill.budget import Budget, Limits, OverBudget
 from tidemill.config.registry_address import RegistryAddress
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable
 from tidemill.extras import extra
@@ -132,18 +133,19 @@ class RegistryClient:
             self._took(time.monotonic() - begun)
 
     def _read(self, response: httpx.Response, deadline: float, asked: str) -> bytes:
-        """Return the whole answer within its limits of time and size. A slow trickle of bytes does not extend the time. One that is
-        compressed is refused: a thousand bytes, compressed twice, may stand for gigabytes, and httpx expands all that came at once."""
-        if encoding := response.headers.get("Content-Encoding", "identity").strip().lower().removeprefix("identity"):
-            raise Answer(asked, response.status_code, b"").nonsense(f"it is encoded ({encoding[:40]}), which was not asked for")
-        body = bytearray()
-        for piece in response.iter_raw():
-            body += piece
+        """Return the whole answer within its limits of time and size. A slow trickle of bytes does not extend the time."""
+        budget = Budget(Limits(bytes_in=answers.LONGEST_ANSWER))
+        try:
+            return budget.body(response.headers.get("Content-Encoding"), self._in_time(response.iter_raw(), deadline, asked))
+        except OverBudget as error:
+            what = error.message if budget.left("bytes_in") else f"it is longer than {answers.LONGEST_ANSWER} bytes"
+            raise Answer(asked, response.status_code, b"").nonsense(what) from None
+
+    def _in_time(self, pieces: Iterable[bytes], deadline: float, asked: str) -> Iterator[bytes]:
+        for piece in pieces:
             if time.monotonic() > deadline:
                 raise self._slow(asked)
-            if len(body) > answers.LONGEST_ANSWER:
-                raise Answer(asked, response.status_code, b"").nonsense(f"it is longer than {answers.LONGEST_ANSWER} bytes")
-        return bytes(body)
+            yield piece
 
     def _slow(self, asked: str) -> RegistryUnavailable:
         return RegistryUnavailable(f"{asked}: it did not answer within {self.address.timeout_ms / 1000:g} s")

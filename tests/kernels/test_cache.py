@@ -193,3 +193,8 @@ def test_another_processor_is_another_name(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv(machine.CPU)
     assert machine.compiled_for() != generic
     assert generic.endswith("generic\n")
+
+
+def test_an_error_of_what_is_compiled_alone_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no room"), Cache(None, tmp_path).alone("x"):
+        raise OSError("no room")

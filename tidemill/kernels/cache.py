@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -91,13 +91,12 @@ class Cache:
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
         """Let one process at a time compile what has this name; the others find it compiled."""
-        with suppress(OSError):
-            if self.folder is not None and os.access(self.folder, os.W_OK):
-                with open(self.folder / f".{name}.lock", "w", encoding="utf-8") as lock:
+        with ExitStack() as stack:
+            with suppress(OSError):  # else it is compiled twice, which harms nobody
+                if self.folder is not None and os.access(self.folder, os.W_OK):
+                    lock = stack.enter_context(open(self.folder / f".{name}.lock", "w", encoding="utf-8"))
                     fcntl.flock(lock, fcntl.LOCK_EX)
-                    yield
-                return
-        yield
+            yield
 
     def tell(self) -> None:
         """Say once that this process compiles kernels, because it does nothing else meanwhile.

@@ -47,4 +47,5 @@ if __name__ == "__main__":
     if wanted:
         warm(wanted, min(len(wanted), os.cpu_count() or 1))
     used = sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
-    print(f"kernels of {len(modules())} modules are ready, {len(wanted)} compiled: {used:.1f} s of CPU, {time.monotonic() - began:.0f} s")
+    count = len(entries.modules())
+    print(f"kernels of {count} modules are ready, {len(wanted)} compiled: {used:.1f} s of CPU, {time.monotonic() - began:.0f} s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.kernels.avro import layout as A
-from tidemill.kernels.avro.connect import w_connect_field
+from tidemill.kernels.avro.connect import w_branch, w_connect_field
 from tidemill.kernels.avro.values import w_avro_value
 from tidemill.kernels.intrinsics import jit, ld32s, ld64, put, st8
 from tidemill.kernels.rows import layout as L
@@ -39,8 +39,7 @@ def w_fields(T, p, fields, count, pool, table, S):
             if op >= FIRST_CONNECT:
                 p = w_connect_field(T, p, op, field, a, n)
             else:
-                st8(p, ld32s(field + 4 * A.F_BRANCH))
-                p = w_avro_value(T, p + ld32s(field + 4 * A.F_BRANCH_LEN), op, field, pool, a, n, zone, S)
+                p = w_avro_value(T, w_branch(p, field), op, field, pool, a, n, zone, S)
             if p < 0:
                 return -1
     return p

@@ -18,15 +18,15 @@ async def open_feed(
     """Open a stream to the store at `host:port`. Raises OSError if it cannot be connected (h2; grpc ends the stream instead), and
     UpstreamUnavailable for no address."""
     check_advertised(address)
-    await asyncio.to_thread(load_imported)  # kernels are compiled the first time
     if transport is Transport.GRPC:
+        await asyncio.to_thread(load_imported)  # kernels are compiled the first time
         return GrpcFeed(channels.own(address), slot, inbox, method)
     connect = await asyncio.to_thread(_h2)
     return await connect(address, slot, inbox, method, channels.security, window, buffers=inbox.buffers)
 
 
 def _h2() -> Callable[..., Awaitable[Feed]]:
-    """Import the transport, in a thread, with its kernel."""
+    """Import the transport, in a thread: kernels are compiled the first time."""
     from tidemill.capture.tikv.feed import http2
 
     load_imported()

@@ -31,7 +31,7 @@ from tidemill.delivery.loop import Heads
 from tidemill.delivery.machine.actions import Report
 from tidemill.errors import LogUnavailable, TidemillError
 from tidemill.process import lifeline, orders
-from tidemill.process.ending import fail, fail_of_system
+from tidemill.process.ending import reported
 from tidemill.process.places import is_in_process
 from tidemill.spark.background import BackgroundSpark
 from tidemill.spark.local import EarlyRunner
@@ -135,7 +135,7 @@ def changefeed_of(options: Options, stop: threading.Event) -> Changefeed:
 
 def main() -> None:
     """Entry point."""
-    try:
+    with reported():
         options = orders.take(Options)
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,10 +144,6 @@ def main() -> None:
         logs.setup(options.log_level, options.log_file, part="changefeed")
         traces.begin("changefeed")
         changefeed_of(options, stop).run()
-    except TidemillError as error:
-        fail(error)
-    except OSError as error:
-        fail_of_system(error)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from tidemill import logs
@@ -23,3 +25,14 @@ def fail(error: TidemillError) -> NoReturn:
 def fail_of_system(error: OSError) -> NoReturn:
     """End like `fail`, for an error of the operating system. An unusable path does not get better by itself; other errors may pass."""
     fail(SystemFailed.of(error))
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """End the process with the error that a block raises."""
+    try:
+        yield
+    except TidemillError as error:
+        fail(error)
+    except OSError as error:
+        fail_of_system(error)

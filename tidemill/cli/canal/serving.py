@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill import logs
-from tidemill.errors import ConfigError, TidemillError
+from tidemill.errors import ConfigError
 from tidemill.process import lifeline, orders
-from tidemill.process.ending import fail, fail_of_system
+from tidemill.process.ending import reported
 
 if TYPE_CHECKING:  # whoever starts it needs no server
     from tidemill.canal.server.server import CanalServer
@@ -99,14 +99,10 @@ async def _serve(server: CanalServer, listen: str) -> None:
 
 def main() -> None:
     """Entry point."""
-    try:
+    with reported():
         serving = orders.take(Serving)
         lifeline.hold(heard=lifeline.take_level)
         serve_store(serving)
-    except TidemillError as error:
-        fail(error)
-    except OSError as error:
-        fail_of_system(error)
 
 
 if __name__ == "__main__":

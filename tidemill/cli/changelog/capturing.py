@@ -19,9 +19,9 @@ from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.rule_changes import rules_in
 from tidemill.changelog.log_format import Source
 from tidemill.cli.shared.folders import made_folder
-from tidemill.errors import ConfigError, LogUnavailable, MalformedMessage, TidemillError
+from tidemill.errors import ConfigError, LogUnavailable, MalformedMessage
 from tidemill.process import lifeline, orders
-from tidemill.process.ending import fail, fail_of_system
+from tidemill.process.ending import reported
 from tidemill.process.places import check_master_reachable
 from tidemill.traces import process as traces
 
@@ -95,12 +95,8 @@ async def _heeding(source: Any) -> None:
 
 def main() -> None:
     """Entry point."""
-    try:
+    with reported():
         capture(orders.take(CaptureConfig), _heeding)
-    except TidemillError as error:
-        fail(error)
-    except OSError as error:
-        fail_of_system(error)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tidemill.changelog.log_format import SERVER
 from tidemill.errors import MalformedMessage, TidemillError
 from tidemill.extras import ExtraMissing
 from tidemill.process import lifeline, orders
-from tidemill.process.ending import fail, fail_of_system
+from tidemill.process.ending import reported
 from tidemill.protocols.all import PROTOCOLS
 from tidemill.protocols.spec import load
 from tidemill.rules.skip import parse_skip_rows
@@ -219,7 +219,7 @@ def _begin(order: HostOrder) -> None:
 def main() -> None:
     """Entry point."""
     beginning = Beginning()
-    try:
+    with reported():
         order = orders.take(HostOrder, beginning.load, beginning.check)
         _begin(order)
         host = Host(order, beginning.spark(order))
@@ -228,10 +228,6 @@ def main() -> None:
         lifeline.hold(heard=host.heard)
         with _alone(order.data_dir, host.over):
             host.run()
-    except TidemillError as error:
-        fail(error)
-    except OSError as error:
-        fail_of_system(error)
     traces.end()
     logging.shutdown()
     os._exit(0)  # threads whose sink does not answer must not hold the end up

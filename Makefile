@@ -93,7 +93,7 @@ simulate: setup
 
 # The tests of Spark's side with the other versions that pyproject.toml takes: make spark-versions SPARKS=4.3.0
 spark-versions: setup
-	TMPDIR=$(SCRATCH) scripts/spark_versions.sh $(or $(SPARKS),4.1.4 4.3.0)
+	TMPDIR=$(SCRATCH) scripts/spark_versions.sh $(or $(SPARKS),4.1.1 4.3.0)
 
 # One capture of a stormy playground after the other: make soak SEED=7 ROUNDS=3 SECONDS=120, or make soak MINUTES=30
 soak: setup

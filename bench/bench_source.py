@@ -33,7 +33,8 @@ from tidemill.spark.source.frame import schema_of
 from tidemill.spark.source.options import parse_options
 from tidemill.spark.source.planner import Planner
 from tidemill.spark.source.reading import read_slice
-from tidemill.spark.source.source import arrow_schema, frame_of, manner_of, spark_schema
+from tidemill.spark.source.source import frame_of, manner_of, spark_schema
+from tidemill.spark.source.versions import arrow_schema_in_utc
 
 STAGE = "DataFrames of a change log"
 PASSES = 4
@@ -89,7 +90,7 @@ def alone(log: str, table: str, ready: Path) -> tuple[int, int, float]:
     options = parse_options({"log": log, "table": table})
     planner = Planner(options)
     end = planner.last_ts()
-    schema = arrow_schema(spark_schema(schema_of(options, planner.base_version(end))))
+    schema = arrow_schema_in_utc(spark_schema(schema_of(options, planner.base_version(end))))
     slices = list(planner.slices(planner.first_ts(), end, frame_of(planner, schema, end)))
     manner = manner_of(options, schema)
     with pa.ipc.new_file(ready, schema) as file:

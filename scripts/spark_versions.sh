@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the tests of Spark's side with other versions of PySpark than the pinned one: scripts/spark_versions.sh 4.1.4 4.3.0
+# Run the tests of Spark's side with other versions of PySpark than the pinned one: scripts/spark_versions.sh 4.1.1 4.3.0
 # Each is put into .tidemill/spark-VERSION, 490 MB, and is in front of the environment's own for these tests alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."

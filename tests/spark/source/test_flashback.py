@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.changelog.flashback import JOB, flash_back
 from tests.support.changelog.sqllogs import SqlLog
-from tests.support.spark.frames import Stream, read
+from tests.support.spark.frames import Stream, needs_streams, read
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import SchemaError
 from tidemill.spark.source.ddl import DdlSource
@@ -52,6 +52,7 @@ def test_a_batch_reads_up_to_it_only_where_that_is_asked_for(made: tuple[str, in
         read(log, table="app.t", startingTs=str(at + 1))
 
 
+@needs_streams
 def test_ddls_before_it(made: tuple[str, int]) -> None:
     log, at = made
     source = DdlSource({"log": log, "table": "app.o"})

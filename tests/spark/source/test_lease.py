@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
-from tests.support.spark.frames import Stream
+from tests.support.spark.frames import Stream, needs_streams
 from tidemill.changelog import feeds
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
@@ -101,6 +101,7 @@ def test_an_offset_of_an_earlier_version_gets_a_name(log: str) -> None:
     assert list(held(log)) == [f"query.{stream.at['query']}"]
 
 
+@needs_streams
 def test_ddls_are_waited_for_too(log: str) -> None:
     source = DdlSource({"log": log})
     stream = source.streamReader(source.schema())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.changelog.sqllogs import SqlLog
-from tests.support.spark.frames import Stream, read
+from tests.support.spark.frames import Stream, needs_streams, read
 from tidemill.errors import SchemaChanged, StartTsOutOfLog
 from tidemill.spark.source import source as source_module
 from tidemill.spark.source.ddl import DdlSource
@@ -184,6 +184,7 @@ def test_a_ddl_that_changes_no_column_ends_nothing(altered: tuple[SqlLog, Path])
     assert [[row["a"] for row in batch] for batch in stream.batches()] == [[7]]
 
 
+@needs_streams
 def test_ddls_as_rows(altered: tuple[SqlLog, Path]) -> None:
     sql, folder = altered
     sql.run("ALTER TABLE t ADD COLUMN b INT", "CREATE TABLE o (id INT)", "RENAME TABLE t TO u")

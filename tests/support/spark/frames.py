@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, Filter
 from pyspark.sql.types import StructType
 
-from tidemill.spark.source.source import StreamReader, TidemillSource, arrow_schema
-from tidemill.spark.source.versions import HAS_STREAMS, ReadAllAvailable
+from tidemill.spark.source.source import StreamReader, TidemillSource
+from tidemill.spark.source.versions import HAS_STREAMS, ReadAllAvailable, arrow_schema_in_utc
 
 Row = dict[str, Any]
 NO_STREAMS = "Spark 4.1 does not say where a batch of a Python source starts"
@@ -29,7 +29,7 @@ def rows_of(batches: Iterator[pa.RecordBatch], schema: StructType) -> list[Row]:
     """The rows of a task. Spark takes the first batch only if it has exactly its schema."""
     found: list[Row] = []
     for batch in batches:
-        assert batch.schema == arrow_schema(schema)
+        assert batch.schema == arrow_schema_in_utc(schema)
         batch.validate(full=True)
         found += batch.to_pylist()
     return found

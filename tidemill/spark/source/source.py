@@ -62,21 +62,16 @@ class TidemillSource(DataSource):
         return spark_schema(schema_of(options, version))
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(parse_options(self.options), arrow_schema(schema))
+        return BatchReader(parse_options(self.options), arrow_schema_in_utc(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         require_streams(self.name())
-        return StreamReader(parse_options(self.options), arrow_schema(schema))
+        return StreamReader(parse_options(self.options), arrow_schema_in_utc(schema))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return an Arrow schema as Spark's."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return Spark's schema as the Arrow schema that it expects."""
-    return arrow_schema_in_utc(schema)
 
 
 def manner_of(options: Options, schema: pa.Schema, images: int = ALL_IMAGES) -> Manner:

@@ -19,7 +19,8 @@ from tidemill.errors import SchemaError
 from tidemill.spark.cluster.connection import connected
 from tidemill.spark.source.filters import Pushing
 from tidemill.spark.source.frame import chosen
-from tidemill.spark.source.source import arrow_schema, spark_schema
+from tidemill.spark.source.source import spark_schema
+from tidemill.spark.source.versions import arrow_schema_in_utc
 from tidemill.spark.table.bounds import Bounds, bounds_of
 from tidemill.spark.table.holding import Hold, start_keeper
 from tidemill.spark.table.options import TableOptions, parse_table_options
@@ -53,7 +54,7 @@ class TableSource(DataSource):
 
     def reader(self, schema: StructType) -> TableReader:
         options = parse_table_options(self.options)
-        return TableReader(options, self._table(options), arrow_schema(schema))
+        return TableReader(options, self._table(options), arrow_schema_in_utc(schema))
 
 
 class TableReader(DataSourceReader):

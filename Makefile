@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast recordings realpd realcdc realdb golden chaos simulate fuzz-api views-fuzz chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends spark-versions dashboards page deploy pin-images site options clean
+.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast test-all recordings realpd realcdc realdb golden chaos simulate fuzz-api views-fuzz chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends spark-versions dashboards page deploy pin-images site options clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -37,21 +37,25 @@ demo-binlog: setup
 test: setup
 	$(TESTS) -n 3
 
+# All tests, also those with the marker `thorough`: further settings, seeds and storms. Before a release, and after work on what they are about.
+test-all: setup
+	$(TESTS) -n 3 --thorough
+
 # What a developer runs between edits: no Spark, no broker, nothing slow
 test-fast: setup
 	$(TESTS) -n 4 -m "not slow and not spark and not kafka"
 
 # The PD client and a whole capture against real PD servers, if this machine has a pd-server (TIDEMILL_PD_SERVER or PATH).
 realpd: setup
-	$(PYTHON) -m pytest tests/realpd -rs
+	$(PYTHON) -m pytest --thorough tests/realpd -rs
 
 # TiCDC's own cdc cli, kafka-consumer and storage-consumer, whichever are on PATH (or named by TIDEMILL_CDC, TIDEMILL_CDC_KAFKA_CONSUMER, TIDEMILL_CDC_STORAGE_CONSUMER)
 realcdc: setup
-	$(PYTHON) -m pytest tests/realcdc -rs
+	$(PYTHON) -m pytest --thorough tests/realcdc -rs
 # The MySQL sink, diff, redo apply and consume into a real TiDB and a MySQL, those of them that this machine has (TIDEMILL_TIDB_SERVER,
 # TIDEMILL_MYSQL_SERVER or PATH). Debian has no MySQL in its stable releases: scripts/mysql_from_debian.sh FOLDER gets one.
 realdb: setup
-	TIDEMILL_DATABASES="$${TIDEMILL_DATABASES:-tidb mysql}" $(PYTHON) -m pytest tests/sinks/mysql tests/diff/test_diff.py \
+	TIDEMILL_DATABASES="$${TIDEMILL_DATABASES:-tidb mysql}" $(PYTHON) -m pytest --thorough tests/sinks/mysql tests/diff/test_diff.py \
 		tests/changefeed/test_redo.py tests/consumer/test_database.py tests/integration/test_keys_by_every_door.py -rs
 
 # Every protocol in every configuration against what TiCDC's own code wrote: make golden MATERIAL=../shared PROTOCOLS="avro csv"
@@ -61,35 +65,35 @@ golden: setup
 # Kill everything at random, many times over: make chaos ROUNDS=20 SEED=7
 chaos: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
-	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_chaos.py -x -s
+	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest --thorough tests/chaos/test_chaos.py -x -s
 
 # Two servers of one log, whose leaders are killed, frozen, cut off and resign: make chaos-ha ROUNDS=100 SEED=7 PLACE=etcd
 chaos-ha: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; place=$${PLACE:-folder}; \
 	echo "SEED=$$seed ROUNDS=$$rounds PLACE=$$place"; \
-	SEED=$$seed ROUNDS=$$rounds PLACE=$$place $(PYTHON) -m pytest tests/chaos/test_servers_chaos.py -x -s
+	SEED=$$seed ROUNDS=$$rounds PLACE=$$place $(PYTHON) -m pytest --thorough tests/chaos/test_servers_chaos.py -x -s
 
 # The same into a MariaDB, compared by tidemill diff: make chaos-mysql ROUNDS=20 SEED=7 WORKLOADS="mixed bank soak"
 chaos-mysql: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
-	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_database_chaos.py -x -s
+	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest --thorough tests/chaos/test_database_chaos.py -x -s
 
 # Binlogs: Pumps, a Drainer into a MariaDB and a run, all killed, paused, joined: make chaos-binlog ROUNDS=20 SEED=7 WORKLOADS="mixed bank"
 chaos-binlog: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
-	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_binlog_chaos.py -x -s
+	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest --thorough tests/chaos/test_binlog_chaos.py -x -s
 
 # Requests that schemathesis makes of the OpenAPI document: make fuzz-api SEEDS=20 SEED=0
 fuzz-api: setup
-	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-20} TMPDIR=$(SCRATCH) $(PYTHON) -m pytest -n 2 tests/server/api/test_schemathesis.py
+	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-20} TMPDIR=$(SCRATCH) $(PYTHON) -m pytest --thorough -n 2 tests/server/api/test_schemathesis.py
 
 # Random queries of Spark's grammar over random histories, a view beside Spark itself: make views-fuzz SEEDS=1000 SEED=0
 views-fuzz: setup
-	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-1000} TMPDIR=$(SCRATCH) $(PYTHON) -m pytest -s --timeout 0 tests/views/test_generated.py
+	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-1000} TMPDIR=$(SCRATCH) $(PYTHON) -m pytest --thorough -s --timeout 0 tests/views/test_generated.py
 
 # Drivers that freeze, die and lose answers at any effect, under every sink that has a simulation: make simulate SEEDS=10000 SEED=0
 simulate: setup
-	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-1000} TMPDIR=$(SCRATCH) OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 --dist loadfile tests/simulate
+	@SEED=$${SEED:-0} SEEDS=$${SEEDS:-1000} TMPDIR=$(SCRATCH) OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest --thorough -n 2 --dist loadfile tests/simulate
 
 # The tests of Spark's side with the other versions that pyproject.toml takes: make spark-versions SPARKS=4.3.0
 spark-versions: setup
@@ -100,20 +104,20 @@ soak: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} minutes=$${MINUTES:-0} rounds=$${ROUNDS:-3} seconds=$${SECONDS:-60}; \
 	[ "$$minutes" = 0 ] || rounds=0; echo "SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds"; \
 	mkdir -p .tidemill; SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds \
-	$(PYTHON) -m pytest tests/soak/test_soak.py -x -s --basetemp=.tidemill/soak
+	$(PYTHON) -m pytest --thorough tests/soak/test_soak.py -x -s --basetemp=.tidemill/soak
 
 # The recording of one large transaction as a whole, 86 MB of messages: make recordings MATERIAL=../shared
 recordings: setup
-	MATERIAL=$(abspath $(MATERIAL)) $(PYTHON) -m pytest tests/capture/test_recordings.py -k large
+	MATERIAL=$(abspath $(MATERIAL)) $(PYTHON) -m pytest --thorough tests/capture/test_recordings.py -k large
 
 # Groups of a capture, deliveries and DataFrames, on a Spark cluster of this machine, whose executors and workers are killed, frozen and cut off
 cluster: setup
-	@CLUSTER=1 $(PYTHON) -m pytest tests/integration/test_groups_spark.py tests/integration/test_delivery_cluster.py \
+	@CLUSTER=1 $(PYTHON) -m pytest --thorough tests/integration/test_groups_spark.py tests/integration/test_delivery_cluster.py \
 		tests/integration/test_frames_cluster.py -x -s
 
 # A Kafka that is away for ten minutes under a run
 outage: setup
-	@OUTAGE_S=$${OUTAGE_S:-600} $(PYTHON) -m pytest tests/integration/test_long_outage.py -x -s
+	@OUTAGE_S=$${OUTAGE_S:-600} $(PYTHON) -m pytest --thorough tests/integration/test_long_outage.py -x -s
 
 lint: setup
 	.venv/bin/ruff check .

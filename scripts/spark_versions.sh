@@ -12,7 +12,7 @@ for version in "$@"; do
   fi
   echo "PySpark $version"
   # shellcheck disable=SC2086
-  PYTHONPATH=$place TIDEMILL_JAVA_CACHE=$place/java .venv/bin/python -m pytest ${TESTS:-tests/spark/catalog tests/spark/source tests/spark/table tests/spark/messages tests/spark/test_apply.py tests/spark/test_session.py tests/spark/test_found.py} -rs || failed+=("$version")
+  PYTHONPATH=$place TIDEMILL_JAVA_CACHE=$place/java .venv/bin/python -m pytest --thorough ${TESTS:-tests/spark/catalog tests/spark/source tests/spark/table tests/spark/messages tests/spark/test_apply.py tests/spark/test_session.py tests/spark/test_found.py} -rs || failed+=("$version")
 done
 if [ ${#failed[@]} -gt 0 ]; then
   echo "failed with PySpark ${failed[*]}" >&2

@@ -87,11 +87,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--order", metavar="SEED", help="run files, and the tests of each, in an order that follows from this number")
+    parser.addoption("--thorough", action="store_true", help="also run the tests that have the marker `thorough`")
 
 
 @pytest.hookimpl(tryfirst=True)  # afterwards pytest groups the tests by the fixtures that they share
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     only_databases(config, items)
+    if not config.getoption("--thorough"):
+        _leave_out_thorough(config, items)
     seed = config.getoption("--order")
     if seed is None:
         places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
@@ -105,6 +108,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _together(tests)
             tests.sort(key=lambda test: test.get_closest_marker("last") is not None)
         items[:] = [test for tests in files for test in tests]
+
+
+def _leave_out_thorough(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests with the marker `thorough`, but for those that the command line names one by one."""
+    named = {argument for argument in config.args if "::" in argument}
+    left_out = [item for item in items if item.get_closest_marker("thorough") and not named & {item.nodeid, item.nodeid.partition("[")[0]}]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import tempfile
 from collections.abc import Generator, Iterator
 from itertools import groupby
@@ -81,6 +82,9 @@ LONGEST = (
 
 def pytest_configure(config: pytest.Config) -> None:
     java_archive.use()
+    if config.getoption("--thorough"):
+        os.environ.setdefault("TIDEMILL_FUZZ", "3")
+        os.environ["TIDEMILL_THOROUGH"] = "yes"
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # xdist would begin with the files that have the most tests, which are the quick ones
 

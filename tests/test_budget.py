@@ -13,6 +13,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.thorough import few_of
 from tidemill.budget import FILTER, MESSAGE, REQUEST, Budget, Limits, OverBudget, current, json_nodes
 from tidemill.canal.conversation.filters import FilterError, NameFilter
 from tidemill.config.file import check_config
@@ -60,7 +61,7 @@ def lz4(text: bytes) -> bytes:
     return bytes(pa.Codec("lz4").compress(text, asbytes=True))
 
 
-@pytest.mark.parametrize("item", [b"[],", b"{},", b'"",', b"0,", b'{"a":0},', b'{"a":{"b":[]}},'])
+@pytest.mark.parametrize("item", few_of([b'{"a":{"b":[]}},', b"[],", b"{},", b'"",', b"0,", b'{"a":0},'], 2))
 def test_a_small_message_makes_no_millions_of_values(item: bytes) -> None:
     text = b'{"a":[' + item * (1 << 22)
     bomb = lz4(text[: 8 << 20] + b"0]}")

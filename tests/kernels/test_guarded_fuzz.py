@@ -12,7 +12,7 @@ import pytest
 from tests.support.rows.guarded_fuzz import FAMILIES
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 40 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
+ROUNDS = 12 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def gated(folder: Path) -> GatedStore:
     return GatedStore(LocalStore(folder), current_gate())
 
 
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", seeds(16, 40))
 def test_a_schedule(seed: int, trials: Trials[Messages], monkeypatch: pytest.MonkeyPatch) -> None:
     gate(monkeypatch)
     trials.run(seed)

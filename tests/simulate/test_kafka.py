@@ -94,7 +94,7 @@ def trials(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) 
     return made
 
 
-@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("seed", seeds(2, 4))
 def test_a_schedule(seed: int, trials: Trials[Rows], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DRIVER, GatedDriver)
     trials.run(seed)

@@ -137,7 +137,7 @@ def sink(folder: Path) -> str:
     return f"messages://{folder}/out.jsonl?protocol=open-protocol&partition-num=1&max-batch-size=1"
 
 
-@pytest.mark.parametrize("seed", seeds(20))
+@pytest.mark.parametrize("seed", seeds(10, 20))
 def test_a_schedule(seed: int, trials: Trials[Lines], monkeypatch: pytest.MonkeyPatch) -> None:
     gate(monkeypatch)
     trials.run(seed)

@@ -79,7 +79,7 @@ def schedules(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Sched
     return made
 
 
-@pytest.mark.parametrize("seed", seeds(5))
+@pytest.mark.parametrize("seed", seeds(2, 5))
 def test_a_schedule(seed: int, schedules: Schedules[Rows], server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     gate(monkeypatch, server)
     schedules.run(seed)

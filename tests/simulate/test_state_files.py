@@ -122,6 +122,6 @@ def schedules(tmp_path_factory: pytest.TempPathFactory) -> Schedules[dict[str, o
     return Schedules(tmp_path_factory.mktemp("runs"), body, lambda folder, _: StateReader(BUCKETS[folder]))
 
 
-@pytest.mark.parametrize("seed", seeds(60))
+@pytest.mark.parametrize("seed", seeds(30, 60))
 def test_a_schedule(seed: int, schedules: Schedules[dict[str, object]]) -> None:
     schedules.run(seed)

@@ -189,7 +189,7 @@ def _made(
     return Schedules(folder, body, reader, (Kill, Fail))
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("seed", seeds(3, 6))
 def test_a_schedule(seed: int, schedules: Schedules[Rows], server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     gate(monkeypatch, server)
     schedules.run(seed)

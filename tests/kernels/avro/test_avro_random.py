@@ -16,6 +16,7 @@ import pytest
 from tests.support.rows.avro_programs import MODES, programs_of
 from tests.support.rows.random_rows import TYPES, broken, random_record
 from tests.support.schema.tables import column, table
+from tests.support.thorough import few_of
 from tidemill.errors import CorruptedRow, MalformedRow, MessageTooLarge, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.rows.program import TableProgram
@@ -56,7 +57,7 @@ def plain(encoder: AvroRowEncoder, record: RawRecord) -> Message | TidemillError
 @pytest.mark.parametrize("mode", range(len(MODES)))
 def test_random_rows(mode: int) -> None:
     rng = random.Random(mode)
-    for _ in range(3 * SCALE):
+    for _ in range(SCALE):
         programs = programs_of(rng, 5)
         encoder = encoder_of(programs, MODES[mode])
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(5) for _ in range(120))]
@@ -74,7 +75,7 @@ def test_every_type_is_in_the_kernel(options: EncodingOptions) -> None:
     for tp in TYPES:
         programs = programs_of(rng, 4, (MySQLType(tp),))
         encoder = encoder_of(programs, options)
-        records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(4) for _ in range(100))]
+        records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(4) for _ in range(40))]
         pairs = [(record, plain(encoder, record)) for record in records]
         good = [(record, want) for record, want in pairs if not isinstance(want, TidemillError)]
         assert encode(encoder, [record for record, _ in good]) == [want for _, want in good]
@@ -100,7 +101,7 @@ def test_row_checksums_are_in_the_kernel() -> None:
         programs = programs_of(rng, 4, types)
         encoder = encoder_of(programs, MODES[-1])
         records = []
-        for at in (rng.randrange(4) for _ in range(50)):
+        for at in (rng.randrange(4) for _ in range(20)):
             record = random_record(rng, programs[at].info, at)
             value, old = summed(rng, record.key, record.value), summed(rng, record.key, record.old_value)
             records.append(record._replace(value=value, old_value=old))
@@ -131,11 +132,11 @@ def is_wrong(key: bytes, value: bytes) -> bool:
     return row_checksum(key, value[: found.body_size], found.header) not in (found.checksum, found.extra)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few_of(range(4), 2))
 def test_broken_rows(seed: int) -> None:
     """Where the reference gives a message the kernel gives the same; where it refuses the row, so does the encoder."""
     rng = random.Random(1000 + seed)
-    for _ in range(4 * SCALE):
+    for _ in range(2 * SCALE):
         programs = programs_of(rng, 3)
         encoder = encoder_of(programs, rng.choice(MODES))
         for _ in range(60):

@@ -59,7 +59,7 @@ def test_golden_rows() -> None:
 
 def test_random_rows() -> None:
     rng = random.Random("entries")
-    for _ in range(8 * SCALE):
+    for _ in range(3 * SCALE):
         programs = random_programs(rng, 4)
         encoder = CanalEntryEncoder(programs, SERVER)
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(4) for _ in range(80))]
@@ -85,7 +85,7 @@ def test_every_type_is_in_the_kernel() -> None:
 def test_broken_rows() -> None:
     rng = random.Random("broken entries")
     refused = 0
-    for _ in range(6 * SCALE):
+    for _ in range(2 * SCALE):
         programs = random_programs(rng, 2)
         tables = CanalEntryEncoder(programs, SERVER).tables
         for _ in range(30):

@@ -13,6 +13,7 @@ from tests.support.canal.golden import conversations, lines
 from tests.support.golden import ticdc
 from tests.support.rows.mutation import mutated
 from tests.support.rows.random_rows import maximal_varint
+from tests.support.thorough import few_of
 from tidemill.errors import MalformedMessage
 from tidemill.kernels.decode import canal_columns
 from tidemill.kernels.decode.canal_columns import decode_array
@@ -99,7 +100,7 @@ def is_ordinary(data: bytes) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", few_of(range(3), 1))
 def test_batches_of_canal(seed: int) -> None:
     rng = random.Random(seed)
     quick, all_of_them = 0, 0
@@ -115,7 +116,7 @@ def test_batches_of_canal(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", few_of(range(3), 1))
 def test_entries_of_ticdc(seed: int) -> None:
     rng = random.Random(seed)
     entries = of_ticdc()
@@ -188,7 +189,7 @@ def random_entry(rng: random.Random, types: dict[str, str], fine: bool) -> bytes
     return made.SerializeToString()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", few_of(range(60), 20))
 def test_random_entries(seed: int) -> None:
     rng = random.Random(seed)
     fine = seed % 3 == 0
@@ -208,7 +209,7 @@ def test_random_entries(seed: int) -> None:
             assert canal_columns.read(values, event_type(None), None, None, entries=False) == want
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", few_of(range(40), 15))
 def test_broken_messages(seed: int) -> None:
     """Whatever is wrong: what the reference says, or what is right in it if the fault is in a column that is not wanted."""
     rng = random.Random(seed)

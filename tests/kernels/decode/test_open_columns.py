@@ -11,6 +11,7 @@ import pytest
 from tests.support.golden import ticdc
 from tests.support.golden.open_options import golden, message
 from tests.support.rows.mutation import mutated
+from tests.support.thorough import few_of
 from tidemill.errors import MalformedMessage
 from tidemill.kernels.decode import open_columns
 from tidemill.kernels.decode.open_columns import decode_array
@@ -72,7 +73,7 @@ def outcome(work: object, *args: object, **options: object) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", few_of(range(3), 1))
 def test_tables_of_ticdc(seed: int) -> None:
     rng = random.Random(seed)
     others = [*[message(line) for line in LINES if line["kind"] != "row"][:5], (None, None), message(LINES[0])]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.golden import ticdc
 from tests.support.golden.text_rows import encode_all, golden_records
+from tests.support.thorough import one_in
 from tidemill.kernels.debezium import DebeziumRowEncoder
 from tidemill.protocols.common.compression import expand
 from tidemill.protocols.options import Compression, DebeziumOptions, EncodingOptions, LargeMessage, MessageFormat
@@ -30,8 +31,9 @@ def test_kernel_and_reference_agree(config: str) -> None:
     messages = encode_all(encoder, records)
     whole = expand if config == "compressed" else bytes
     got = [(whole(m.key or b""), whole(m.value or b"")) for m in messages]
-    want = [(encoder.key_of(record), encoder.value_of(record, NOW)) for record in records]
-    wrong = [(found, wanted) for found, wanted in zip(got, want, strict=True) if found != wanted]
+    number = 1 if config == "default" else 4
+    want = [(encoder.key_of(record), encoder.value_of(record, NOW)) for record in one_in(number, records)]
+    wrong = [(found, wanted) for found, wanted in zip(one_in(number, got), want, strict=True) if found != wanted]
     assert not wrong, wrong[:1]
     assert len(got) > 2000
     assert encoder.slow_rows <= SLOW

@@ -7,18 +7,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+from _pytest.mark.structures import ParameterSet
+
 from tests.support.simulate.actors import Actor
 from tests.support.simulate.drivers import Changefeed, History
 from tests.support.simulate.power import Supplies
 from tests.support.simulate.schedule import KINDS, Event, Run, made, shrunk
+from tests.support.thorough import few_of
 
 Seen = TypeVar("Seen")
 
 
-def seeds(default: int) -> range:
-    """The seeds of a test: `make simulate SEED=… SEEDS=…` sets the first one and their number."""
+def seeds(few: int, more: int) -> list[ParameterSet]:
+    """The seeds of a test: a few, and more of them in `make test-all`. `make simulate SEED=… SEEDS=…` sets them."""
     first = int(os.environ.get("SEED", "0"))
-    return range(first, first + int(os.environ.get("SEEDS", default)))
+    if (number := os.environ.get("SEEDS")) is not None:
+        few = more = int(number)
+    return few_of(range(first, first + more), few)
 
 
 class Reader(Protocol[Seen]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.schema.schemas import read_lines
+from tests.support.thorough import one_in
 from tidemill.tidb.ddltext import EXACT, DdlSyntaxError, canonical_ddl, exact_ddl, was_printed
 
 WRITTEN = [
@@ -31,7 +32,7 @@ def test_what_tidb_printed_says_what_was_written(sql: str) -> None:
 @pytest.mark.slow
 def test_all_that_tidb_printed_is_read_as_it_was_meant() -> None:
     """The rest are texts that TiDB itself cannot read again: a comma before REORGANIZE and the like."""
-    rows = [row for row in read_lines("ddl/vectors.jsonl.gz") if row.get("restored")]
+    rows = one_in(4, [row for row in read_lines("ddl/vectors.jsonl.gz") if row.get("restored")])
     read = 0
     for row in rows:
         given = row["charset"], row["collate"]

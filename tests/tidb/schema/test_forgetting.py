@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.schema import schema_streams as streams
 from tests.support.schema.schema_streams import Stream
+from tests.support.thorough import all_but
 from tidemill.changelog.retention import between_ddls
 from tidemill.tidb.schema.codes import SchemaState
 from tidemill.tidb.schema.events import DdlEvent
@@ -30,8 +31,8 @@ STREAMS: dict[str, Callable[[], Stream]] = {
     **{f"playground {seed}": lambda seed=seed: streams.playground(seed) for seed in range(1, 5)},
 }
 
-LONG = ("golden", "golden, jobs alone")
-"""Streams that take more than three seconds to follow."""
+LONG = ("golden", "side by side 3", "playground 3", "playground 4")
+"""Streams of the same kinds as shorter ones."""
 view = lru_cache(None)(public_view)
 FOLLOWED = 16
 """For so many transactions a history that has forgotten is followed before it forgets again: longer than what is left of a job."""
@@ -48,7 +49,7 @@ def read_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in STREAMS])
+@pytest.fixture(scope="module", params=all_but(STREAMS, LONG))
 def stream(request: pytest.FixtureRequest) -> Stream:
     return STREAMS[request.param]()
 
@@ -79,7 +80,7 @@ def test_forgetting_changes_nothing(stream: Stream) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lag", [1, 3, 9])
+@pytest.mark.parametrize("lag", all_but([1, 3, 9], [3]))
 def test_forgetting_behind_the_head_changes_nothing(stream: Stream, lag: int) -> None:
     """Schemas are followed further than rows: what is forgotten lies some transactions back."""
     whole, history = stream.history(), stream.history()
@@ -109,7 +110,7 @@ def names(events: list[DdlEvent], known_to: int) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in STREAMS if "jobs" not in name])
+@pytest.mark.parametrize("name", all_but([name for name in STREAMS if "jobs" not in name], LONG))
 def test_beginning_between_ddls_changes_nothing(name: str) -> None:
     """A history that begins where retention lets a log begin, for a cut at each ts, and is followed for some transactions."""
     stream = STREAMS[name]()

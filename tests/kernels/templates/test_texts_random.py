@@ -60,7 +60,7 @@ def test_every_type_is_in_the_kernel() -> None:
     rng = random.Random(99)
     for tp in TYPES:
         programs = random_programs(rng, 3, MySQLType(tp))
-        records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(3) for _ in range(60))]
+        records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(3) for _ in range(20 * SCALE))]
         for variant in NO_SLOW_ROWS:
             encoder = encoder_of(programs, VARIANTS[variant])
             good = [r for r in records if isinstance(outcome(lambda r=r: plain(encoder, r), MalformedRow), bytes)]  # noqa: B023

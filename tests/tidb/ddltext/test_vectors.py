@@ -90,7 +90,7 @@ def fault(read: Callable[[], object]) -> int:
 _PIECES = re.compile(r"\s+|\w+|'[^']*'|`[^`]*`|.", re.DOTALL)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_mutated_statements_fail_on_purpose(data: st.DataObject) -> None:
     """Tokens dropped, doubled, swapped, spliced: a text comes out, or DdlSyntaxError with a position inside the text."""
@@ -113,7 +113,7 @@ def test_mutated_statements_fail_on_purpose(data: st.DataObject) -> None:
     assert fault(lambda: canonical_ddl(sql, mode)) in range(-1, len(sql) + 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
 def test_any_text_is_tokens_or_an_error(sql: str) -> None:
     assert fault(lambda: tokenize(sql, SqlMode(0))) in range(-1, len(sql) + 1)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.schema import schemas as s
+from tests.support.thorough import one_in
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.tidb.ddltext import canonical_ddl
@@ -52,7 +53,8 @@ def test_every_table_of_a_tidb_session_is_made_again_from_its_text() -> None:
     playground = Playground(1)
     playground.execute("create database d")
     made, unknown = 0, []
-    for line in s.read_lines("ticdc/tables.jsonl.gz"):
+    lines = one_in(3, list(s.read_lines("ticdc/tables.jsonl.gz")))
+    for line in lines:
         info = TableInfo.from_json(line["tableinfo"])
         if not info.has_rows:
             continue
@@ -69,7 +71,7 @@ def test_every_table_of_a_tidb_session_is_made_again_from_its_text() -> None:
         both = list(zip(text.split("\n"), again.split("\n"), strict=True))
         assert [pair for pair in both if pair[0] != pair[1] and not OWN.search(pair[0])] == []
         made += 1
-    assert made > 400
+    assert made > len(lines) / 2
     assert all(map(UNKNOWN.search, unknown)), unknown
 
 

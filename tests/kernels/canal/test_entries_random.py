@@ -137,5 +137,5 @@ def test_large_transactions_are_cut_as_the_reference_cuts_them() -> None:
         record = random_record(rng, programs[0].info)
         if isinstance(outcome(lambda: plain(encoder.tables, [record]), MalformedRow), list):  # noqa: B023
             good.append(record)
-    rows = [good[i // 400]._replace(commit_ts=7, start_ts=5) for i in range(1200)]
+    rows = [good[i // 700]._replace(commit_ts=7, start_ts=5) for i in range(2100)]
     assert encoded(encoder, rows) == plain(encoder.tables, rows)

@@ -26,12 +26,13 @@ PAGE = Path("bench-page.html")
 def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
     """The command lines, without the interpreter."""
     made = ["--corpus", str(corpus)] if corpus else []
+    few = ["--rows", "10000", "--runs", "2"] if quick else []
     log = ["--corpora", str(corpus)] if corpus else []
     rows = "1000000" if quick else "10000000"
     memory = ["--work", str(MEMORY)] if MEMORY.is_dir() and not quick else []
     return [
-        *(["bench.bench_encode", "narrow", "mixed", "wide", *made, "--protocol", protocol] for protocol in PROTOCOLS),
-        ["bench.bench_capture", "narrow", "mixed", *made, "--rows", "200000" if quick else "1000000"],
+        *(["bench.bench_encode", "narrow", "mixed", "wide", *made, *few, "--protocol", protocol] for protocol in PROTOCOLS),
+        ["bench.bench_capture", "narrow", "mixed", *made, "--rows", "100000" if quick else "1000000"],
         *(
             [["bench.bench_capture", "narrow", "mixed", *made, "--rows", "1000000", "--shapes", "live1/64", "live10/64", *memory]]
             if memory
@@ -44,7 +45,7 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_pipeline", "narrow", "mixed", *log, "--rows", "1500000" if quick else "6000000"],
         ["bench.bench_kafka", "narrow", "mixed", *log, "--rows", "400000" if quick else "2000000"],
         ["bench.bench_growth", *(["--most", "100000"] if quick else [])],
-        ["bench.bench_month", *(["--days", "1"] if quick else [])],
+        ["bench.bench_month", *(["--days", "0.25"] if quick else [])],
         ["bench.bench_executors", *(["--rows", "200000"] if quick else [])],
         ["bench.bench_source", "narrow", *made, "--rows", "500000" if quick else "7700000"],
         ["bench.bench_source", "mixed", *made, "--rows", "500000" if quick else "2000000"],
@@ -66,7 +67,7 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_lake", "delta", "iceberg", "--rows", "1000000" if quick else "10000000"],
         ["bench.bench_feeds", "idle", "busy", "create", *(["--feeds", "50", "--seconds", "10"] if quick else [])],
         ["bench.bench_takeover", *(["--rounds", "1", "--seconds", "10"] if quick else [])],
-        ["bench.bench_start", *(["--seconds", "20", "--settled", "10"] if quick else [])],
+        ["bench.bench_start", *(["--seconds", "8", "--settled", "4"] if quick else [])],
         ["bench.bench_end_to_end", "catch-up", "--rows", rows],
         *([["bench.bench_end_to_end", "catch-up", "--rows", rows, *memory]] if memory else []),
         ["bench.bench_end_to_end", "live", "--resolved", "0.2", "--seconds", "20" if quick else "60"],

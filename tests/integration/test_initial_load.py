@@ -43,7 +43,7 @@ class Parts:
         return len(self.seen)
 
 
-LOADING = "tidemill.capture.spark.snapshot"
+LOADING = "tidemill.spark.capture.snapshot"
 WHO: dict[str, Callable[[str, str, str], bool]] = {  # by name, command line, and those of the parents
     "worker": lambda name, line, parents: name != "java" and "tidemill.spark.worker_daemon" in line and LOADING in parents,
     "Java": lambda name, line, parents: name == "java" and LOADING in parents,

@@ -41,12 +41,12 @@ STOP_S = 20.0
 _log = logging.getLogger(__name__)
 
 
-READER = children.program("tidemill.capture.spark.snapshot")
+READER = children.program("tidemill.spark.capture.snapshot")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOrder:
-    """What is read into which log: the order of `capture.spark.snapshot`. `log` may hold a password."""
+    """What is read into which log: the order of `spark.capture.snapshot`. `log` may hold a password."""
 
     pd: tuple[str, ...]
     log: str = field(repr=False)

@@ -103,7 +103,7 @@ class SparkJob:
 
     def __init__(self, order: JobOrder, progress: Callable[[], int]) -> None:
         self._trouble: tuple[str, str] | None = None
-        argv = children.program("tidemill.capture.spark.groups")
+        argv = children.program("tidemill.spark.capture.groups")
         self._half = ChildProcess("the groups' Spark", argv, progress, order=lambda: orders.begin(self._numbered(order)))
         self._boss = Supervisor([self._half], until=self._half.name, on_change=self._note)
 

@@ -22,7 +22,7 @@ class GroupOrder:
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """All groups as tasks of one Spark job, `capture.spark.groups`. `memory_quota`: bytes, of a group."""
+    """All groups as tasks of one Spark job, `spark.capture.groups`. `memory_quota`: bytes, of a group."""
 
     credentials: Credentials
     master: str

@@ -20,7 +20,6 @@ from tests.support.servers.certificates import Authority
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.initial_load import loading_of
-from tidemill.capture.spark.snapshot import Upstream, load_parts
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security, security_of
 from tidemill.capture.tikv.feed.base import Transport
@@ -31,6 +30,7 @@ from tidemill.playground.server import Playground
 from tidemill.playground.services.feed import FeedService
 from tidemill.playground.services.gate import ServerTls
 from tidemill.playground.services.kv import KvService
+from tidemill.spark.capture.snapshot import Upstream, load_parts
 from tidemill.tidb.keys import record_range
 
 

@@ -16,7 +16,6 @@ import pytest
 from tests.support.capture.captures import until
 from tests.support.capture.loops import run
 from tests.support.servers.s3 import make_bucket, s3_server  # noqa: F401
-from tidemill.capture.spark.snapshot import Upstream, load_parts
 from tidemill.capture.tikv.client import channels
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.model import Region
@@ -29,6 +28,7 @@ from tidemill.changelog.initial_load import Plan, Range
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import UpstreamError, UpstreamUnavailable
 from tidemill.playground.server import Playground
+from tidemill.spark.capture.snapshot import Upstream, load_parts
 from tidemill.tidb.keys import record_key, record_range
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -213,7 +213,7 @@ def test_a_reader_that_dies_leaves_whole_parts_and_only_what_is_missing_is_read_
                         raise KeyboardInterrupt
                     yield batch.slice(10)
 
-            monkeypatch.setattr("tidemill.capture.spark.snapshot.batches", dying)
+            monkeypatch.setattr("tidemill.spark.capture.snapshot.batches", dying)
 
             def load() -> list[Any]:
                 return list(load_parts(upstream, place, "lz4", initial_load.missing(storage, plan)))

@@ -1,5 +1,5 @@
 """The initial load: reads tables as of one ts into the log, one Spark task per part. It runs in its own process, which the capture starts,
-`python -m tidemill.capture.spark.snapshot` with a `LoadOrder`.
+`python -m tidemill.spark.capture.snapshot` with a `LoadOrder`.
 
 It reads the parts that are missing, then ends: a part that is there was written whole. Executors write into the log themselves, so all of
 them must reach LOG.
@@ -34,7 +34,7 @@ from tidemill.spark.jobs import cause_of
 
 PD_RETRY_S = 30.0
 
-log = logging.getLogger("tidemill.capture.spark.snapshot")  # __name__ is __main__ here
+log = logging.getLogger("tidemill.spark.capture.snapshot")  # __name__ is __main__ here
 
 
 @dataclass(frozen=True, slots=True)

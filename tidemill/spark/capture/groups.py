@@ -1,6 +1,6 @@
 """The Spark side of a capture in groups: one job whose tasks each pull some partitions of the log while the capture runs.
 
-The coordinator starts this driver, `python -m tidemill.capture.spark.groups`, with a `JobOrder`. When the driver dies, it starts another
+The coordinator starts this driver, `python -m tidemill.spark.capture.groups`, with a `JobOrder`. When the driver dies, it starts another
 with a greater number of the job. Spark runs a task again that is lost with its executor or fails. The coordinator decides which attempt
 counts, and the log shuts out the others. The coordinator may write `kill ID` to stdin: the id of a task attempt that has gone silent. The
 driver ends when its stdin ends.
@@ -52,7 +52,7 @@ PYTHON_BYTES = 512 << 20
 
 PAUSE_S = 1.0
 
-_log = logging.getLogger("tidemill.capture.spark.groups")
+_log = logging.getLogger("tidemill.spark.capture.groups")
 
 
 def sizes(groups: int, quota: int) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import tomllib
 from pathlib import Path
@@ -69,12 +70,19 @@ def test_nodes_are_shown_written_and_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"[" * 200_000, b"[" + b"0," * (ANSWER.nodes + 1) + b"0]", b"\xff"], ids=["deep", "many values", "no text"]
+    ("encoding", "body", "why"),
+    [
+        (b"identity", b"[" * 200_000, ""),
+        (b"identity", b"[" + b"0," * (ANSWER.nodes + 1) + b"0]", "more than 4,194,304 values"),
+        (b"identity", b"\xff", ""),
+        (b"gzip", gzip.compress(b'{"code":200}'), "encoded"),
+    ],
+    ids=["deep", "many values", "no text", "compressed"],
 )
-def test_a_node_that_answers_anything(tmp_path: Path, body: bytes) -> None:
+def test_a_node_that_answers_anything(tmp_path: Path, encoding: bytes, body: bytes, why: str) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Encoding: " + encoding + b"\r\n\r\n" + body)
         writer.close()
 
     async def run() -> None:
@@ -82,7 +90,7 @@ def test_a_node_that_answers_anything(tmp_path: Path, body: bytes) -> None:
             server = await asyncio.start_server(answer, "127.0.0.1", 0)
             host, port = server.sockets[0].getsockname()
             running.drainer("d1", f"{host}:{port}", NodeState.ONLINE)
-            with pytest.raises(UpstreamUnavailable, match="d1 at"):
+            with pytest.raises(UpstreamUnavailable, match=f"d1 at.*{why}"):
                 await _run(running, "pause-drainer", Query("d1"))
             server.close()
 

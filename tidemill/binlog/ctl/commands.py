@@ -101,22 +101,22 @@ class Control:
         url = f"{scheme}://{node.host}/state/{quote(node.node_id, safe='')}/{action}"
         budget = Budget(ANSWER)
         try:
-            async with (
-                httpx.AsyncClient(verify=self._context(), timeout=HTTP_S, trust_env=False) as client,
-                client.stream("PUT", url, headers={"Accept-Encoding": "identity"}) as answer,
-            ):
-                pieces = []
-                async for piece in answer.aiter_raw():
-                    budget.spend("bytes_in", len(piece))
-                    pieces.append(piece)
-            body = b"".join(pieces)
+            status, body = await asyncio.to_thread(self._put, url, budget)
             told = budget.json(body)
         except (httpx.HTTPError, ValueError, RecursionError) as error:
             raise UpstreamUnavailable(f"the {kind.word} {node.node_id} at {node.host} does not answer: {error}") from None
-        if answer.status_code != DONE or not isinstance(told, dict) or told.get("code") != DONE:
+        if status != DONE or not isinstance(told, dict) or told.get("code") != DONE:
             said = body[:_SHOWN].decode("utf-8", "replace").strip()
             raise NodeRefused(f"the {kind.word} {node.node_id} at {node.host} refuses: {said}")
         self._tell(line("Apply action on node success", action=action, NodeID=node.node_id))
+
+    def _put(self, url: str, budget: Budget) -> tuple[int, bytes]:
+        """Return status and body of the answer. Blocks for up to HTTP_S. Raises OverBudget and httpx.HTTPError."""
+        with (
+            httpx.Client(verify=self._context(), timeout=HTTP_S, trust_env=False) as client,
+            client.stream("PUT", url, headers={"Accept-Encoding": "identity"}) as answer,
+        ):
+            return answer.status_code, budget.body(answer.headers.get("Content-Encoding"), answer.iter_raw())
 
     def _context(self) -> ssl.SSLContext | bool:
         if self._security is None:

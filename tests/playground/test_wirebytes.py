@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.capture.eventfeeds import recorded_messages
 from tidemill.playground.store import wirebytes as wb
+from tidemill.tidb.codec import encode_uvarint
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 RECORDINGS = [
@@ -49,6 +50,6 @@ def test_recorded_messages_are_made_again_byte_by_byte(name: str) -> None:
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 16383, 16384, 1 << 40, (1 << 64) - 1])
 def test_varints(number: int) -> None:
     resolved = cdcpb.ResolvedTs(ts=number)
-    assert wb.varint(number) == (resolved.SerializeToString()[1:] or b"\0")
+    assert encode_uvarint(number) == (resolved.SerializeToString()[1:] or b"\0")
     if number < 1 << 32:
-        assert wb.length(number) == wb.varint(number)
+        assert wb.length(number) == encode_uvarint(number)

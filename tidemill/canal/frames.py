@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemill.protocols.canal.codes import PacketType
+from tidemill.tidb.codec import encode_uvarint
 
 Bytes = bytes | bytearray | memoryview
 
@@ -13,29 +14,19 @@ _BATCH_ID = b"\x08"
 _BODY = b"\x18%c\x2a" % PacketType.MESSAGES
 
 
-def varint(number: int) -> bytes:
-    """A number that is not negative, as protobuf writes it."""
-    made = bytearray()
-    while number > 0x7F:
-        made.append(number & 0x7F | 0x80)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
-
-
-_SHORT = [_ENTRY + varint(n) for n in range(1 << 14)]
+_SHORT = [_ENTRY + encode_uvarint(n) for n in range(1 << 14)]
 
 
 def item_head(size: int) -> bytes:
     """What stands before an entry of that many bytes in MESSAGES."""
-    return _SHORT[size] if size < len(_SHORT) else _ENTRY + varint(size)
+    return _SHORT[size] if size < len(_SHORT) else _ENTRY + encode_uvarint(size)
 
 
 def batch_frame(batch_id: int, items: Sequence[Bytes]) -> list[Bytes]:
     """The frame of MESSAGES, in pieces: type and body, without a version, as Canal sends it. `items`: entries, each behind its head."""
-    number = _BATCH_ID + varint(batch_id)
+    number = _BATCH_ID + encode_uvarint(batch_id)
     size = len(number) + sum(map(len, items))
-    head = _BODY + varint(size)
+    head = _BODY + encode_uvarint(size)
     return [(len(head) + size).to_bytes(4, "big") + head + number, *items]
 
 

@@ -20,6 +20,7 @@ from tidemill.errors import MalformedMessage
 from tidemill.kernels.address import address
 from tidemill.kernels.pump import layout as L
 from tidemill.kernels.pump.pull import pull
+from tidemill.tidb.codec import encode_uvarint
 
 BATCH_BYTES = 1 << 20
 BATCH_KEYS = 8192
@@ -167,15 +168,6 @@ def _head(payload: bytes, at: Pointer) -> Head:
 
 def answer_of(payload: bytes, head: Head) -> bytes:
     """Return a PullBinlogResp as bytes: its entity has an empty pos, the payload, and the meta."""
-    meta = b"\x08" + _varint(head.start_ts) + b"\x10" + _varint(head.commit_ts)
-    entity = b"\x0a\x00\x12" + _varint(len(payload)) + payload + b"\x22" + _varint(len(meta)) + meta
-    return b"\x0a" + _varint(len(entity)) + entity
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    meta = b"\x08" + encode_uvarint(head.start_ts) + b"\x10" + encode_uvarint(head.commit_ts)
+    entity = b"\x0a\x00\x12" + encode_uvarint(len(payload)) + payload + b"\x22" + encode_uvarint(len(meta)) + meta
+    return b"\x0a" + encode_uvarint(len(entity)) + entity

@@ -18,6 +18,7 @@ from tidemill.kernels.templates.program import absent_text
 from tidemill.protocols.canal.codes import EventType
 from tidemill.protocols.canal.encode import CanalTable, header
 from tidemill.protocols.canal_json.encode import promotion
+from tidemill.tidb.codec import encode_uvarint
 from tidemill.tidb.rows import Cell
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
@@ -41,19 +42,9 @@ def value_op(program: TableProgram, column: ColumnInfo) -> int:
     return stored
 
 
-def varint(number: int) -> bytes:
-    """A number that is not negative, as protobuf writes it."""
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def sized(data: bytes) -> bytes:
     """Bytes with their length ahead."""
-    return varint(len(data)) + data
+    return encode_uvarint(len(data)) + data
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.kernels.address import address
-from tidemill.kernels.intrinsics import entry, jit, ld8, ld64, memcpy, st32, st64
+from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld64, memcpy, st32, st64
+from tidemill.kernels.wire import varint
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -28,21 +29,6 @@ class BadAnswer(ValueError):
 
 
 @jit
-def _varint(a, end):
-    """Return the value and where it ends; an end of -1: there is no varint."""
-    value = 0
-    shift = 0
-    while a < end and shift < 63:
-        byte = ld8(a)
-        a += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, a
-        shift += 7
-    return 0, -1
-
-
-@jit
 def _pair(base, a, end, place):
     """Note where key and value of a KvPair are; return whether it has no other fields."""
     for word in range(4):
@@ -51,12 +37,13 @@ def _pair(base, a, end, place):
         tag = ld8(a)
         if tag != _KEY and tag != _VALUE and tag != _COMMIT_TS:
             return False
-        size, a = _varint(a + 1, end)
+        number, a = varint(a + 1, end)
         if a < 0:
             return False
         if tag == _COMMIT_TS:
             continue
-        if size > end - a:
+        size = as_i(number)
+        if size < 0 or size > end - a:
             return False
         at = place if tag == _KEY else place + 16
         st64(at, a - base)
@@ -74,8 +61,9 @@ def _locate(base, n, places, limit):
     while a < end:
         if ld8(a) != _PAIRS or found == limit:
             return _OTHER
-        size, a = _varint(a + 1, end)
-        if a < 0 or size > end - a or not _pair(base, a, a + size, places + PLACE_BYTES * found):
+        number, a = varint(a + 1, end)
+        size = as_i(number)
+        if a < 0 or size < 0 or size > end - a or not _pair(base, a, a + size, places + PLACE_BYTES * found):
             return _OTHER
         a += size
         found += 1

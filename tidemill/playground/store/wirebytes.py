@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 
+from tidemill.tidb.codec import encode_uvarint
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
@@ -29,30 +30,18 @@ OP_DELETE = b"\x20\x02"
 _ONE_BYTE = [bytes((n,)) for n in range(128)]
 
 
-def varint(number: int) -> bytes:
-    """LEB128."""
-    if number < 128:
-        return _ONE_BYTE[number]
-    out = bytearray()
-    while number >= 128:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-_LENGTHS = [varint(n) for n in range(16384)]
+_LENGTHS = [encode_uvarint(n) for n in range(16384)]
 
 
 def length(number: int) -> bytes:
     """The varint of a length."""
-    return _LENGTHS[number] if number < 16384 else varint(number)
+    return _LENGTHS[number] if number < 16384 else encode_uvarint(number)
 
 
 def row_head(start_ts: int, commit_ts: int, kind: RowType) -> bytes:
     """Fields 1 to 3 of all rows of a transaction."""
-    commit = b"\x10" + varint(commit_ts) if commit_ts else b""
-    return b"\x08" + varint(start_ts) + commit + b"\x18" + _ONE_BYTE[kind]
+    commit = b"\x10" + encode_uvarint(commit_ts) if commit_ts else b""
+    return b"\x08" + encode_uvarint(start_ts) + commit + b"\x18" + _ONE_BYTE[kind]
 
 
 def entry(head: bytes, op: bytes, key: bytes, value: bytes | None, old_value: bytes | None, source: int = 0) -> bytes:
@@ -63,7 +52,7 @@ def entry(head: bytes, op: bytes, key: bytes, value: bytes | None, old_value: by
     if old_value:
         row += b"\x3a" + length(len(old_value)) + old_value
     if source:
-        row += b"\x48" + varint(source)
+        row += b"\x48" + encode_uvarint(source)
     return b"\x0a" + length(len(row)) + row
 
 
@@ -74,7 +63,7 @@ EMPTY_ENTRY = b"\x0a\x00"
 
 def event_head(region_id: int, request_id: int) -> bytes:
     """The fields that all events of a subscription begin with."""
-    return b"\x08" + varint(region_id) + (b"\x38" + varint(request_id) if request_id else b"")
+    return b"\x08" + encode_uvarint(region_id) + (b"\x38" + encode_uvarint(request_id) if request_id else b"")
 
 
 def entries_event(head: bytes, entries: bytes) -> bytes:
@@ -92,15 +81,15 @@ def error_event(head: bytes, error: cdcpb.Error) -> bytes:
 
 def resolved_event(head: bytes, ts: int) -> bytes:
     """An Event with the one-region resolved ts that clients older than 4.0.8 get."""
-    body = head + b"\x30" + varint(ts)
+    body = head + b"\x30" + encode_uvarint(ts)
     return b"\x0a" + length(len(body)) + body
 
 
 def resolved_message(regions: Iterable[int], ts: int, request_id: int) -> bytes:
     """A whole ChangeDataEvent with a batched resolved ts."""
-    body = b"".join(b"\x08" + varint(region) for region in regions) + b"\x10" + varint(ts)
+    body = b"".join(b"\x08" + encode_uvarint(region) for region in regions) + b"\x10" + encode_uvarint(ts)
     if request_id:
-        body += b"\x18" + varint(request_id)
+        body += b"\x18" + encode_uvarint(request_id)
     return b"\x12" + length(len(body)) + body
 
 

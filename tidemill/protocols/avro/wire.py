@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from tidemill.tidb.codec import encode_uvarint
+
 MAGIC = b"\x00"
 HEAD_SIZE = 5
 """Magic byte and schema id, four bytes, big-endian."""
@@ -26,13 +28,7 @@ def deleted(commit_ts: int) -> bytes:
 def varint(number: int) -> bytes:
     """Encode an `int` or `long`: zig-zag, seven bits a byte, the lowest first. A number beyond int64 wraps around."""
     number &= _MASK64
-    rest = (number << 1 & _MASK64) ^ (_MASK64 if number >> 63 else 0)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return encode_uvarint((number << 1 & _MASK64) ^ (_MASK64 if number >> 63 else 0))
 
 
 def sized(data: bytes) -> bytes:

@@ -81,8 +81,8 @@ def create_app(
         version1.routes(service, write, guard),
         page.routes(service, watch or Watch(service, tokens=tokens is not None), guard),
     )
-    for router in routers:
-        app.include_router(router)
+    for router in routers:  # `include_router` would make each route once more, when the first request comes
+        app.router.routes.extend(router.routes)
     app.state.routes = [route for router in routers for route in router.routes]
 
     def document() -> Response:  # not async: it takes a fifth of a second, in a thread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -182,6 +183,7 @@ def documented(model: Any, status: int = 200, more: Mapping[str, Any] | None = N
     }
 
 
+@functools.cache
 def takes(model: type[b.Request], *, required: bool = True) -> dict[str, Any]:
     """Return what OpenAPI says of a route's body."""
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": model.model_json_schema()}}}}

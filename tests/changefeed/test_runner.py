@@ -102,6 +102,7 @@ def first_of_each_topic(path: Path) -> dict[str, list[str]]:
     return {topic: [*lines] for topic, lines in found.items()}
 
 
+@pytest.mark.thorough("tests/registry/test_delivery.py goes on after each fault; test_run_avro.py as a process")
 def test_a_registry_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     """The changefeed warns while it tries again, fails with the registry's error, and goes on where it was: nothing is lost."""
     sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY)")

@@ -41,7 +41,10 @@ def new_row(protocol: str, value: Any) -> dict[str, Any] | None:
     return row
 
 
-@pytest.mark.parametrize("protocol", ["avro", "debezium-avro"])
+@pytest.mark.parametrize(
+    "protocol",
+    ["avro", pytest.param("debezium-avro", marks=pytest.mark.thorough("[avro] takes the same way; tests/delivery/sinks has its messages"))],
+)
 def test_every_message_of_the_golden_log_is_read(
     protocol: str, kafka_broker: KafkaBroker, registry: RegistryProcess, tmp_path: Path
 ) -> None:

@@ -8,11 +8,16 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 from tests.support.delivery.runs import await_that
-from tidemill.cli.playground.next_steps import next_commands
+from tidemill.cli.main import build
+from tidemill.cli.playground.next_steps import PAGE, next_commands
+from tidemill.cli.playground.playground_ctl import ADDRESS
+from tidemill.config.uri import parse_sink_uri
 from tidemill.demo.delivered import from_jsonl
 from tidemill.demo.first import STATEMENTS
 from tidemill.process.ports import free_ports
@@ -43,6 +48,7 @@ def test_the_demo_shows_changes_and_figures_that_add_up(tmp_path: Path) -> None:
     assert "rows/s" not in said
 
 
+@pytest.mark.thorough("the next test reads them; tests/docs/test_quick_start.py runs the same by hand")
 def test_the_next_commands_work_as_printed(tmp_path: Path) -> None:
     port, page = free_ports(2)
     changes = tmp_path / "first" / "changes.jsonl"
@@ -62,3 +68,16 @@ def test_the_next_commands_work_as_printed(tmp_path: Path) -> None:
                 assert b"<title>" in answer.read()
             running.terminate()
         upstream.terminate()
+
+
+def test_the_command_line_takes_the_next_commands(tmp_path: Path) -> None:
+    """With all their options; what one writes the next one reads."""
+    playground, run, show = (shlex.split(line) for line in next_commands("tidemill", folder=tmp_path))
+    for _, verb, *arguments in (playground, run, show):
+        application: Any = typer.main.get_command(build([verb]))
+        application.commands[verb].make_context(verb, arguments)
+    given = dict(zip(run[2::2], run[3::2], strict=True))
+    assert given["--pd"] == ADDRESS
+    assert given["--status-addr"] == PAGE
+    assert given["--sink-uri"].startswith(f"messages://{show[-1]}?")
+    parse_sink_uri(given["--sink-uri"])

@@ -53,8 +53,8 @@ class _Present:
 
 @functools.cache
 def _shared() -> tuple[_Present, FastAPI]:
-    present = _Present()
-    return present, create_app(present)  # type: ignore[arg-type]
+    present: Any = _Present()
+    return present, create_app(present)
 
 
 def shared_app(service: Any) -> FastAPI:

@@ -25,6 +25,7 @@ from tidemill.metrics.hosts import HINT, is_own, own_hosts
 from tidemill.rules.names import did_you_mean
 from tidemill.server.api import audit
 from tidemill.server.api.answers import Writer
+from tidemill.server.api.bodies import HttpError
 from tidemill.server.api.errors import INTERNAL, INVALID, Failure, failure_of
 from tidemill.server.api.requests import FAILED, BodyTooLarge, BodyTooSlow, CrossOrigin, Guard, Json, role_of, shortened
 from tidemill.server.api.routes import changefeeds, cluster, page, placement, unsafe, version1
@@ -123,6 +124,7 @@ def _document(app: FastAPI, made: Callable[[], dict[str, Any]], guarded_by_token
                 operation["responses"].pop("422", None)
         for name in ("HTTPValidationError", "ValidationError"):
             found["components"]["schemas"].pop(name, None)
+        found["components"]["schemas"]["HttpError"] = HttpError.model_json_schema(mode="serialization")
         if guarded_by_tokens:
             found["components"]["securitySchemes"] = {name: {"type": "http", "scheme": name} for name in _SCHEMES}
     return app.openapi_schema or {}

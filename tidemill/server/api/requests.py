@@ -165,7 +165,7 @@ def listed(items: Sequence[b.Answer]) -> Json:
 
 
 FAILED: Mapping[str, Any] = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/HttpError"}}}}
-"""What OpenAPI says of an error."""
+"""What OpenAPI says of an error. The document has its schema once: FastAPI would make it anew for each answer of each route."""
 
 
 def documented_text(what: str) -> dict[int | str, dict[str, Any]]:
@@ -175,11 +175,10 @@ def documented_text(what: str) -> dict[int | str, dict[str, Any]]:
 
 def documented(model: Any, status: int = 200, more: Mapping[str, Any] | None = None) -> dict[int | str, dict[str, Any]]:
     """Return what OpenAPI says of a route's answers. `more`: of the good one."""
-    failed: dict[str, Any] = {"model": b.HttpError}
     return {
         status: {"model": model, "description": "Done.", **(more or {})},
-        400: {**failed, "description": "The request is at fault; error_code says how."},
-        500: {**failed, "description": "The server, the cluster or the sink is at fault. Trying again may help."},
+        400: {**FAILED, "description": "The request is at fault; error_code says how."},
+        500: {**FAILED, "description": "The server, the cluster or the sink is at fault. Trying again may help."},
     }
 
 

@@ -25,7 +25,7 @@ from tidemill.playground.server import PlaygroundThread, ServerTls
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROWS, REGIONS = 3000, 120
+ROWS, REGIONS = 1500, 60
 
 
 class Parts:

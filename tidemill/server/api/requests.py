@@ -165,7 +165,7 @@ def listed(items: Sequence[b.Answer]) -> Json:
 
 
 FAILED: Mapping[str, Any] = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/HttpError"}}}}
-"""What OpenAPI says of an error. The document has its schema once: FastAPI would make it anew for each answer of each route."""
+"""What OpenAPI says of an error. The document has its schema once: FastAPI would make one for each answer of each route."""
 
 
 def documented_text(what: str) -> dict[int | str, dict[str, Any]]:

@@ -41,6 +41,7 @@ def schema_files(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.glob("**/meta/schema_*.json")}
 
 
+@pytest.mark.thorough("test_runner.py kills the process, tests/simulate drivers of this sink")
 def test_killed_in_the_middle(tmp_path: Path) -> None:
     log = golden_log(tmp_path / "log", partitions=2, segments=5)
     history = load_history(LogReader(log))

@@ -29,6 +29,7 @@ from tidemill.errors import ConfigError
 from tidemill.spark.local import LocalRunner
 
 PARTS = 3
+MORE_SEEDS = pytest.mark.thorough("more seeds of what the first ones do")
 Make = Callable[[str], BatchDriver]
 
 
@@ -67,7 +68,7 @@ def set_head(log: str, folder: str, ts: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=MORE_SEEDS) for seed in range(3, 8))])
 def test_partitions_that_stand_still_hold_back_no_others(make: Make, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads move at random, one stands still for long; whatever the batches are, each event comes once, in order, with DDLs in between."""
     monkeypatch.setattr(log_source, "MAX_BATCH_BYTES", random.Random(seed).choice((6000, 1 << 20)))
@@ -201,7 +202,7 @@ def test_who_may_have_it() -> None:
 
 
 @pytest.mark.parametrize("by_table", [False, True])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=MORE_SEEDS)])
 def test_a_log_that_grows_under_a_running_changefeed(make: Make, tmp_path: Path, seed: int, *, by_table: bool) -> None:
     """From 2 partitions to 3: the clock and the driver, which knew the log before, deliver every event once and in order."""
     rng = random.Random(seed)

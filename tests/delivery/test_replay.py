@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.changelog.logs import START, golden_log
+from tests.support.changelog.logs import START, golden_log, golden_span
 from tests.support.delivery.deliveries import settings
 from tests.support.delivery.feeds import PLAIN, UNIQUE, Delivered, World, expected
 from tidemill.changefeed.replay import Delivered as Summary
@@ -71,14 +71,15 @@ def json_texts(path: Path) -> dict[int, list[str]]:
 def test_documents_are_printed_as_the_clusters_version_prints_them(tmp_path: Path) -> None:
     """Old ones where the log tells no version; from an upgrade on as newer versions do, in batches of their own."""
     log = golden_log(tmp_path / "log")
-    _, _ = run(str(log), tmp_path / "old")
+    start, end = golden_span("types_json")
+    run(str(log), tmp_path / "old", start_ts=start, target_ts=end)
     old = json_texts(tmp_path / "old")
     telling = sorted(ts for ts, texts in old.items() if any(re.search(r"[0-9]e\+|-0[,}\]]", text) for text in texts))
     upgraded = telling[0]  # the first is printed in the old way, the others in the new one
     identity = LogIdentity.from_json((log / IDENTITY).read_text())
     identity = identity.with_version(UpstreamVersion(identity.start_ts, "8.5.7")).with_version(UpstreamVersion(upgraded, "9.0.0"))
     (log / IDENTITY).write_text(identity.to_json())
-    _, _ = run(str(log), tmp_path / "new")
+    run(str(log), tmp_path / "new", start_ts=start, target_ts=end)
     new = json_texts(tmp_path / "new")
     assert new.keys() == old.keys()
     assert all(new[ts] == old[ts] for ts in old if ts <= upgraded)

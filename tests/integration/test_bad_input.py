@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.changelog.logs import golden_log
+from tests.support.delivery.feeds import World
 from tests.support.delivery.runs import await_that, tidemill
 from tests.support.faults import disks
 from tidemill.changelog.place import check_place
@@ -260,10 +261,15 @@ def test_a_dead_master(tmp_path: Path, capsys: Capsys, whole_log: Path, upstream
 @pytest.mark.parametrize(
     ("environment", "code", "says"),
     [
-        ({"JAVA_HOME": "NO_JAVA"}, "TM:ErrSparkUnavailable", "no room for the heap"),
-        ({"SPARK_CONF_DIR": "BAD_PORT"}, "TM:ErrSparkUnavailable", "spark.driver.port"),
+        pytest.param({"JAVA_HOME": "NO_JAVA"}, "TM:ErrSparkUnavailable", "no room for the heap", id="a java that does not work"),
+        pytest.param(
+            {"SPARK_CONF_DIR": "BAD_PORT"},
+            "TM:ErrSparkUnavailable",
+            "spark.driver.port",
+            id="settings that spark refuses",
+            marks=pytest.mark.thorough("the other one ends a run in the same way; tests/spark/test_start.py has the words of both"),
+        ),
     ],
-    ids=["a java that does not work", "settings that spark refuses"],
 )
 def test_spark_that_does_not_start(tmp_path: Path, upstream: PlaygroundThread, environment: dict[str, str], code: str, says: str) -> None:
     """A new changefeed that cannot start ends the run: one line on stderr, the same in the log file, no traceback."""
@@ -324,9 +330,8 @@ def _no_head_no_end(log: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [_truncate, _scribble, _gap, _no_head_no_end])
-def test_damaged_logs(tmp_path: Path, capsys: Capsys, whole_log: Path, damage: object) -> None:
-    log = tmp_path / "log"
-    shutil.copytree(whole_log, log)
+def test_damaged_logs(tmp_path: Path, capsys: Capsys, damage: object) -> None:
+    log = Path(World.make().log(tmp_path / "log", segments=4))
     file = damage(log)  # type: ignore[operator]
     out = tmp_path / "delivered"
     sink = f"file://{out}?protocol=open-protocol"
@@ -413,7 +418,16 @@ def test_the_lock_of_a_writer_in_this_process(tmp_path: Path, capsys: Capsys, wh
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[1,2,1024]"])
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local[2]",
+        pytest.param(
+            "local-cluster[1,2,1024]",
+            marks=pytest.mark.thorough("[local[2]] has every process but executors; tests/spark/test_settings.py"),
+        ),
+    ],
+)
 def test_files_of_the_folder_that_a_run_is_started_in_are_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str
 ) -> None:

@@ -40,7 +40,7 @@ def test_writer_and_consumer_are_killed_and_the_tables_equal_the_upstream(tmp_pa
             Process(tmp_path, *flags, "--flush-interval", "50ms") as first,
         ):
             first.wait_for(lambda: flushed_ts(file) > 0, "the consumer writes")
-            await_that(lambda: delivery.feed_status().get("rows", 0) > 200, "rows are delivered", delivery)
+            await_that(lambda: delivery.feed_status().get("rows", 0) > 100, "rows are delivered", delivery)
             delivery.kill()
             first.process.send_signal(signal.SIGKILL)
         # A new writer sends from its checkpoint on; what was sent behind it before the kill comes twice.
@@ -58,8 +58,8 @@ def test_writer_and_consumer_are_killed_and_the_tables_equal_the_upstream(tmp_pa
         assert differences(file, truth) == []
         assert len(select(file, "SELECT ts FROM _tidemill_ddls")) > 5
         write(broker, TOPIC, [(m.partition, m.key or b"", m.value or b"") for m in everything])
-        with Process(tmp_path, *flags, "--stop-at-end") as third:
-            assert third.process.wait(PATIENCE_S) == 0, third.said
+        code, out, err = tidemill(capsys, "consume", *flags, "--stop-at-end")
+        assert code == 0, out + err
         assert differences(file, truth) == []
         # The topic into a database, by a consumer that is killed, and everything compared by `tidemill diff`.
         with MariaDb() as db:
@@ -67,8 +67,8 @@ def test_writer_and_consumer_are_killed_and_the_tables_equal_the_upstream(tmp_pa
             with Process(tmp_path, *into) as fourth:
                 fourth.wait_for(lambda: bool(db.rows("SHOW DATABASES LIKE 'shop'")), "the consumer writes")
                 fourth.process.send_signal(signal.SIGKILL)
-            with Process(tmp_path, *into) as fifth:
-                assert fifth.process.wait(PATIENCE_S) == 0, fifth.said
+            code, out, err = tidemill(capsys, "consume", *into)
+            assert code == 0, out + err
             for downstream in (db.uri, f"sqlite://{file}", sink):
                 arguments = ("--pd", upstream.pd, "--ts", end_ts, "--sink-uri", downstream, "--tz", "UTC")
                 code, out, err = tidemill(capsys, "diff", *arguments)

@@ -6,14 +6,19 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
-from tests.support.delivery.runs import PATIENCE_S, await_that
-from tidemill.cli.playground.next_steps import next_commands
+from tests.support.delivery.runs import await_that
+from tidemill.cli.main import build
+from tidemill.cli.playground.next_steps import PAGE, next_commands
+from tidemill.cli.playground.playground_ctl import ADDRESS
+from tidemill.config.uri import parse_sink_uri
+from tidemill.demo.delivered import from_jsonl
 from tidemill.demo.first import STATEMENTS
 from tidemill.process.ports import free_ports
 
@@ -43,18 +48,36 @@ def test_the_demo_shows_changes_and_figures_that_add_up(tmp_path: Path) -> None:
     assert "rows/s" not in said
 
 
+@pytest.mark.thorough("the next test reads them; tests/docs/test_quick_start.py runs the same by hand")
 def test_the_next_commands_work_as_printed(tmp_path: Path) -> None:
     port, page = free_ports(2)
+    changes = tmp_path / "first" / "changes.jsonl"
     playground, run, show = next_commands(PROGRAM, pd=f"127.0.0.1:{port}", page=f"127.0.0.1:{page}", folder=tmp_path / "first")
     with (tmp_path / "said").open("w") as said, subprocess.Popen(shlex.split(playground), stdout=said, stderr=said) as upstream:
         await_that(lambda: "PD is at" in (tmp_path / "said").read_text(), "the playground serves")
         with subprocess.Popen(shlex.split(run), stdout=said, stderr=said) as running:
-            deadline = time.monotonic() + PATIENCE_S
-            while not (shown := subprocess.run(shlex.split(show), capture_output=True, text=True, check=False).stdout):
+
+            def is_written() -> bool:
                 assert running.poll() is None, (tmp_path / "said").read_text()
-                assert time.monotonic() < deadline
+                return changes.exists() and any(b'"INSERT"' in (message.value or b"") for message in from_jsonl(changes))
+
+            await_that(is_written, "rows are delivered")
+            shown = subprocess.run(shlex.split(show), capture_output=True, text=True, check=True).stdout
             assert "shop.users" in shown
             with urllib.request.urlopen(f"http://127.0.0.1:{page}/", timeout=30) as answer:
                 assert b"<title>" in answer.read()
             running.terminate()
         upstream.terminate()
+
+
+def test_the_command_line_takes_the_next_commands(tmp_path: Path) -> None:
+    """With all their options; what one writes the next one reads."""
+    playground, run, show = (shlex.split(line) for line in next_commands("tidemill", folder=tmp_path))
+    for _, verb, *arguments in (playground, run, show):
+        application: Any = typer.main.get_command(build([verb]))
+        application.commands[verb].make_context(verb, arguments)
+    given = dict(zip(run[2::2], run[3::2], strict=True))
+    assert given["--pd"] == ADDRESS
+    assert given["--status-addr"] == PAGE
+    assert given["--sink-uri"].startswith(f"messages://{show[-1]}?")
+    parse_sink_uri(given["--sink-uri"])

@@ -20,6 +20,7 @@ import pytest
 from tests.support.capture.captures import compare, until
 from tests.support.capture.progress import id_of
 from tests.support.delivery.runs import tidemill
+from tests.support.faults.outages import hasty_groups
 from tests.support.simulation.sessions import session
 from tests.support.spark.standalone import Standalone
 from tidemill.changelog import initial_load
@@ -30,6 +31,8 @@ from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+__all__ = ["hasty_groups"]
 
 PATIENCE = 300.0
 CLUSTER = "CLUSTER" in os.environ
@@ -126,34 +129,48 @@ def run(work: Any) -> None:
     asyncio.run(asyncio.wait_for(work, 850))
 
 
-def test_tasks_that_are_killed_or_fall_asleep_are_run_again(tmp_path: Path) -> None:
-    """In this machine's Spark, beside an initial load. A task's process is killed; another one is stopped: only its coordinator notices."""
+@pytest.mark.parametrize(
+    "options",
+    [[], pytest.param(["--snapshot"], marks=pytest.mark.thorough("test_bad_input.py has a run with groups beside an initial load"))],
+    ids=["", "beside an initial load"],
+)
+@pytest.mark.usefixtures("hasty_groups")
+def test_tasks_that_are_killed_or_fall_asleep_are_run_again_and_the_log_grows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    """In this machine's Spark. A task's process is killed; another one is stopped: only its coordinator notices.
+    As the log grows, the job ends with the old layout, and another one begins with the new."""
 
     async def main() -> None:
         async with Playground(41, stores=2, resolved_interval=0.2) as playground:
             write = writer(playground)
             playground.execute("create database ini; create table ini.t (id int primary key); insert into ini.t values (1), (2), (3)")
-            async with capture(playground, tmp_path, "local[4]", 3, "--snapshot") as one:
+            async with capture(playground, tmp_path, "local[4]", 3, *options) as one:
                 await one.until(lambda: len(one.groups()) == 3)
-                await written(write, [10] * 15)
+                await written(write, [10] * 10)
                 pid = one.groups()[1]["pid"]
                 os.kill(pid, signal.SIGKILL)
-                await written(write, [10] * 15)
+                await written(write, [10] * 10)
                 await one.replaced(1, pid, 3)
                 asleep = one.groups()[2]["pid"]
                 os.kill(asleep, signal.SIGSTOP)
-                await written(write, [10] * 15)
+                await written(write, [10] * 10)
                 await one.replaced(2, asleep, 3)
                 await until(lambda: not psutil.pid_exists(asleep) or psutil.Process(asleep).status() == psutil.STATUS_ZOMBIE)
-                ts = await written(write, [10] * 15)
+                ts = await written(write, [10] * 10)
                 await one.complete(ts)
                 storage = open_storage(tmp_path / "log")
                 await one.until(lambda: not any(initial_load.missing(storage, plan) for plan in initial_load.plans(storage)))
                 assert {g: s["restarts"] > 0 for g, s in one.groups().items()} == {0: False, 1: True, 2: True}
+                grow = ("log", "grow", tmp_path / "log", "--partitions", "5", "--wait", "300")
+                code, said, err = await asyncio.to_thread(tidemill, capsys, *grow)
+                assert (code, "for rows from" in said) == (0, True), said + err
+                await one.until(lambda: len(one.groups()) == 3)
+                await one.complete(await written(write, [10] * 10))
                 await one.end()
             equal(playground, tmp_path)
-            plans = initial_load.plans(storage)
-            assert [[t.name for t in plan.tables if t.name.startswith("ini")] for plan in plans] == [["ini.t"]], "read beside the groups"
+            read = [[t.name for t in plan.tables if t.name.startswith("ini")] for plan in initial_load.plans(storage)]
+            assert read == [["ini.t"]] * len(options), "beside the groups"
 
     run(main())
 
@@ -217,6 +234,7 @@ def test_a_cluster_without_tidemill_is_told_at_once(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.thorough("the log of the first test grows too; tests/capture/tables/test_split_tables.py splits")
 def test_a_log_in_groups_of_a_spark_job_grows_and_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The job ends with the old layout, another one begins with the new."""
 

@@ -128,7 +128,14 @@ def test_consume(db: MariaDb, made: Made, tmp_path: Path) -> None:
     assert [*wrong(db, made.sql)] == []
 
 
-@pytest.mark.parametrize("manner", [{"worker_count": 1}, {"worker_count": 4, "to": {"merge": True}}, {"safe_mode": True}])
+@pytest.mark.parametrize(
+    "manner",
+    [
+        pytest.param({"worker_count": 1}, marks=pytest.mark.thorough("four workers with merged rows find them by the same statements")),
+        {"worker_count": 4, "to": {"merge": True}},
+        {"safe_mode": True},
+    ],
+)
 def test_a_drainer(db: MariaDb, made: Made, manner: dict[str, Any]) -> None:
     read = asyncio.run(read_by_a_drainer(made.binlogs.schemas(), made.binlogs.committed))
     into = outlet(db, **manner)

@@ -66,7 +66,7 @@ PAGES = ("/status", "/metrics", "/", "/api/page/overview", "/api/page/log")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("run")
     sink = f"file://{folder}/delivered?protocol=open-protocol&partition-num={PARTITIONS}"
-    options = ("--stores", "2", "--resolved-interval", "0.3", "--ddl-every", "40", "--region-every", "50")
+    options = ("--stores", "2", "--resolved-interval", "0.3", "--ddl-every", "15", "--region-every", "50")
     with Upstream(folder, seed=3, rate=25, options=options) as upstream:
         delivery = Delivery(folder, upstream, sink, options=("--status-addr", "127.0.0.1:0", *QUICK), start_ts=upstream.began_ts)
         with delivery:
@@ -267,6 +267,7 @@ def test_a_run_that_is_stopped_while_it_starts_ends_with_0(world: World) -> None
 
 
 @pytest.mark.last
+@pytest.mark.thorough("the second run of the fixture goes on with the workload too")
 def test_everything_is_settled_again(world: World) -> None:
     """The same changefeed goes on once more, with the workload: nothing was lost between the runs."""
     again = Delivery(world.folder, world.upstream, world.sink, options=QUICK)

@@ -22,12 +22,22 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 __all__ = ["hasty_storage", "s3_server"]
 
-AWAY_S = 5.0
+AWAY_S = 3.0
 """How long each outage goes on after the capture has told of it: longer than --sink-retry."""
 
 
+@pytest.mark.parametrize(
+    "ways",
+    [
+        ["does not answer", "loses answers"],
+        pytest.param(
+            ["answers 503", "refuses connections"], marks=pytest.mark.thorough("the other ways are told and outlived as these are")
+        ),
+    ],
+    ids=" and ".join,
+)
 @pytest.mark.usefixtures("hasty_storage")
-def test_a_log_on_s3_goes_away_and_comes_back(tmp_path: Path, s3_server: str) -> None:
+def test_a_log_on_s3_goes_away_and_comes_back(tmp_path: Path, s3_server: str, ways: list[str]) -> None:
     """It answers 503, refuses connections, does not answer, loses answers, and is slow. Rows and DDLs go on upstream."""
     make_bucket(s3_server, "run-away")
     rng = random.Random(1)
@@ -47,15 +57,16 @@ def test_a_log_on_s3_goes_away_and_comes_back(tmp_path: Path, s3_server: str) ->
         options = ("--stores", "2", "--resolved-interval", "1", "--ddl-every", "100", "--region-every", "80")
         try:
             with Upstream(tmp_path, seed=5, rate=4, options=options) as upstream:
-                run_options = ("--log", url, "--log-partitions", "1", "--trigger-ms", "1000", "--sink-retry", "2s")
+                run_options = ("--log", url, "--log-partitions", "1", "--trigger-ms", "200", "--sink-retry", "2s")
                 with Delivery(tmp_path, upstream, sink, options=run_options, start_ts=upstream.began_ts) as delivery:
                     await_that(lambda: delivery.feed_status().get("rows", 0) > 5, "rows are delivered", delivery)
-                    for begin, end, is_told in (
-                        (lambda: spoil.__setitem__(0, lambda method, path: Fault.UNAVAILABLE), None, True),
-                        (proxy.refuse, proxy.forward, True),
-                        (proxy.hang, proxy.forward, True),
-                        (lambda: spoil.__setitem__(0, flaky), None, False),
-                    ):
+                    kinds: dict[str, tuple[Callable[[], object], Callable[[], object] | None, bool]] = {
+                        "answers 503": (lambda: spoil.__setitem__(0, lambda method, path: Fault.UNAVAILABLE), None, True),
+                        "refuses connections": (proxy.refuse, proxy.forward, True),
+                        "does not answer": (proxy.hang, proxy.forward, True),
+                        "loses answers": (lambda: spoil.__setitem__(0, flaky), None, False),
+                    }
+                    for begin, end, is_told in (kinds[way] for way in ways):
                         before = delivery.checkpoint()
                         begin()
                         if is_told:

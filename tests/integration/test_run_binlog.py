@@ -22,6 +22,7 @@ from tidemill.process import children
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.thorough("tests/chaos/test_binlog_chaos.py has such a run; tests/binlog has what becomes of recorded binlogs")
 def test_binlogs_are_delivered_as_any_rows_are(tmp_path: Path) -> None:
     jobs = history()
     binlogs = with_fillers([binlog for case in recorded() for binlog in case.binlogs], jobs)

@@ -26,6 +26,7 @@ def rows_of(path: Path, table: str) -> int:
     return sum(row.table == table for row in audit.rows)
 
 
+@pytest.mark.thorough("tests/delivery/test_by_table.py and tests/capture/tables/test_held_tables.py; test_run_split.py runs by table")
 def test_a_locked_table_holds_back_no_other_and_the_log_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, config = tmp_path / "delivered.jsonl", tmp_path / "feed.toml"
     config.write_text('progress = "table"\n')

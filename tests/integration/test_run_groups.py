@@ -16,6 +16,7 @@ from tidemill.demo.session import Delivery, Upstream
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
+@pytest.mark.thorough("test_groups_spark.py kills such a group; test_bad_input.py has a run with --workers 2")
 def test_a_run_with_a_capture_in_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def told() -> dict[int, dict[str, Any]]:
         file = tmp_path / "data" / "changefeeds" / "demo" / "capture" / "status.json"

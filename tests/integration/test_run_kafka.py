@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.changelog.logs import golden_log
+from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.runs import assert_equal, audited, await_that, settled, tidemill
 from tests.support.faults.outages import PARTITIONS, QUICK, TOPIC, UPSTREAM, broker_away, hasty, in_warning, sink_of
+from tests.support.servers.kafka import new_topic_name
 from tidemill.demo.delivered import from_kafka
 from tidemill.demo.session import Delivery, Upstream
 from tidemill.playground.programs.kafka_broker import KafkaBroker
@@ -24,6 +25,7 @@ __all__ = ["hasty"]
 SHORT_S = 5.0
 
 
+@pytest.mark.thorough("test_long_outage.py has one outage; tests/changefeed/test_restart_rule.py what fails, is resumed, and fails at once")
 @pytest.mark.usefixtures("hasty")
 def test_into_a_broker_that_goes_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For too long: the changefeed fails, is resumed, and waits for the broker. For a moment, which the same process outlives."""
@@ -69,15 +71,17 @@ def test_into_a_broker_that_goes_away(tmp_path: Path, capsys: pytest.CaptureFixt
         assert {m.partition for m in from_kafka(broker.address, TOPIC)} == set(range(PARTITIONS))
 
 
-def test_what_kafka_refuses_is_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = golden_log(tmp_path / "log")
-    with KafkaBroker(settings={"sasl.enabled.mechanisms": "PLAIN"}) as broker:
-        base = f"kafka://{broker.address}"
-        assert tidemill(capsys, "replay", "--log", log, "--sink-uri", f"{base}/two?protocol=open-protocol&partition-num=2")[0] == 0
-        for uri, code, says in (
-            (f"{base}/many?protocol=open-protocol&replication-factor=3", "TM:ErrSink", "replication factor 3"),
-            (f"{base}/absent?protocol=open-protocol&auto-create-topic=false", "TM:ErrSink", "absent"),
-            (f"{base}/two?protocol=open-protocol&partition-num=5", "TM:ErrConfig", "topic two has 2 partitions"),
-        ):
-            status, out, err = tidemill(capsys, "replay", "--log", log, "--sink-uri", uri)
-            assert (status, out, err.startswith(f"Error {code}: "), says in err) == (1, "", True, True), err
+def test_what_kafka_refuses_is_said_at_once(kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY)")
+    sql.run("INSERT INTO t VALUES (1), (2), (3)")
+    log = sql.write(tmp_path / "log")
+    topic = new_topic_name("two")
+    many, absent, two = (f"kafka://{kafka_broker.address}/{name}?protocol=open-protocol" for name in (new_topic_name(), "absent", topic))
+    assert tidemill(capsys, "replay", "--log", log, "--sink-uri", f"{two}&partition-num=2")[0] == 0
+    for uri, code, says in (
+        (f"{many}&replication-factor=3", "TM:ErrSink", "replication factor 3"),
+        (f"{absent}&auto-create-topic=false", "TM:ErrSink", "absent"),
+        (f"{two}&partition-num=5", "TM:ErrConfig", f"topic {topic} has 2 partitions"),
+    ):
+        status, out, err = tidemill(capsys, "replay", "--log", log, "--sink-uri", uri)
+        assert (status, out, err.startswith(f"Error {code}: "), says in err) == (1, "", True, True), err

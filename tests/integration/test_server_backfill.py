@@ -17,6 +17,7 @@ from tidemill.demo.session import Upstream
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+@pytest.mark.thorough("tests/server/changefeeds/test_widening.py decides it, tests/server/test_capture_process.py does it")
 def test_a_changefeed_begins_in_the_past_with_tables_that_no_other_wanted(tmp_path: Path) -> None:
     def body(name: str, rule: str, **more: Any) -> dict[str, Any]:
         (tmp_path / name).mkdir()

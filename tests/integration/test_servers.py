@@ -1,4 +1,7 @@
-"""Several servers of one log: the leader is killed, and frozen. Another one takes over, and nothing is lost or moved by the old one."""
+"""Several servers of one log: the leader is killed, and frozen. Another one takes over, and nothing is lost or moved by the old one.
+
+One of them stands by with a Spark, the other one starts it when it leads.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ def test_the_leader_dies_and_freezes(tmp_path: Path) -> None:
     options = ("--resolved-interval", "0.3", "--workload", "bank")
     out = tmp_path / "out.jsonl"
     with Upstream(tmp_path, seed=5, rate=15, options=options) as upstream:
-        one, two = (Server(tmp_path, upstream.pd, "--trigger-ms", "200", name=name) for name in ("1", "2"))
+        one = Server(tmp_path, upstream.pd, "--trigger-ms", "200", "--no-standby", "--capture-session-ttl", "3", name="1")
+        two = Server(tmp_path, upstream.pd, "--trigger-ms", "200", "--capture-session-ttl", "3", name="2")
         with one, two:
             assert two.create("f", f"messages://{out}?protocol=open-protocol&partition-num=2", start_ts=upstream.began_ts).get("id") == "f"
             at = one.checkpoint("f")

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 __all__ = ["s3_server"]
 
 
+@pytest.mark.thorough("tests/server/shared has the etcd, TLS and who leads; test_servers.py two servers as processes")
 def test_a_cut_wire_moves_the_lead(tmp_path: Path, s3_server: str) -> None:
     tls = Tls.of("mutual", tmp_path)
     ca, own_cert, own_key = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key"

@@ -78,6 +78,7 @@ def test_a_certificate_that_does_not_fit_is_not_waited_for(mutual: Front, keys: 
         assert one.register("a", TEXT) == 1
 
 
+@pytest.mark.thorough("the tests above have a server with TLS, test_delivery.py a real registry")
 @pytest.mark.slow
 def test_a_real_registry_over_tls(keys: Keys) -> None:
     with RegistryProcess((keys.server, keys.server_key)) as registry:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.changelog.logs import golden_log
+from tests.support.changelog.logs import golden_log, golden_span
 from tests.support.delivery.deliveries import settings
 from tests.support.traces.collector import Collector, attributes, collector
 from tests.support.traces.kept import Kept
@@ -29,7 +29,8 @@ def test_a_replay_sends_a_trace_for_each_batch(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{there.endpoint}/v1/traces")
         process.begin("replay")
         try:
-            done = replay(str(golden_log(tmp_path / "log")), settings(tmp_path / "out"))
+            start, end = golden_span("ddl_columns")
+            done = replay(str(golden_log(tmp_path / "log")), settings(tmp_path / "out"), start_ts=start, target_ts=end)
         finally:
             process.end()
         there.wait(lambda c: sum(one.name == "batch" for one in c.spans) >= done.batches)

@@ -67,7 +67,7 @@ def test_a_broker_that_comes_back_has_it_all(kafka_broker: KafkaBroker, tmp_path
         reports.append(report)
         if len(reports) == 1:
             kafka_broker.stop()
-            starting.append(threading.Timer(5.0, kafka_broker.start))
+            starting.append(threading.Timer(3.5, kafka_broker.start))
             starting[0].start()
 
     replay(world.log(tmp_path / "log"), settings(kafka_broker, topic), on_batch=go_away_once)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.delivery.deliveries import settings_of
 from tests.support.delivery.feeds import in_batches
 from tests.support.delivery.messages import context, messages_of
-from tests.support.faults.proxy import Proxy
-from tests.support.servers.kafka import new_topic_name, read_topic
+from tests.support.servers.kafka import Link, new_topic_name, read_topic
 from tidemill.changefeed import replay as module
 from tidemill.changefeed.replay import replay
 from tidemill.delivery import batch
@@ -27,7 +26,6 @@ from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import from_kafka
 from tidemill.errors import Fenced, MessageRefused, MessageTooLarge, SinkError
 from tidemill.playground.programs.kafka_broker import KafkaBroker
-from tidemill.process.ports import free_ports
 from tidemill.sinks.kafka import options
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
 
@@ -152,30 +150,12 @@ def test_a_topic_that_is_deleted_and_may_not_be_made(kafka_broker: KafkaBroker, 
         replay(in_batches(24).log(tmp_path / "log"), settings(kafka_broker.address, topic, "&auto-create-topic=false"), on_batch=remove)
 
 
-@pytest.fixture(scope="module")
-def behind_proxy() -> Iterator[tuple[KafkaBroker, Proxy, str]]:
-    """A broker that clients reach through a proxy only, for it tells them the proxy's address."""
-    proxy, broker = Proxy(), KafkaBroker()
-    inner = free_ports(1)[0]
-    broker.settings.update(
-        {
-            "listeners": f"PLAINTEXT://{broker.address},LINK://127.0.0.1:{inner},CONTROLLER://{broker.controller_address}",
-            "advertised.listeners": f"PLAINTEXT://{broker.address},LINK://127.0.0.1:{proxy.port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LINK:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        }
-    )
-    with broker:
-        proxy.start(inner)
-        yield broker, proxy, f"127.0.0.1:{proxy.port}"
-        proxy.close()
-
-
-@pytest.mark.parametrize("fault", ["hang", "refuse"])
-def test_a_link_that_fails_in_the_middle(
-    behind_proxy: tuple[KafkaBroker, Proxy, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
+@pytest.mark.parametrize(
+    "fault", [pytest.param("hang", marks=pytest.mark.thorough("[refuse] fails a batch too; the link of the next test hangs")), "refuse"]
+)
+def test_a_link_that_fails_in_the_middle(kafka_link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     """Requests are swallowed, or connections refused, until the batch has failed; then the link comes back."""
-    broker, proxy, address = behind_proxy
+    broker, proxy, address = kafka_link
     topic = new_topic_name(fault)
     failures: list[str] = []
     make = batch.BatchDriver.__init__
@@ -197,9 +177,9 @@ def test_a_link_that_fails_in_the_middle(
     assert len(audit.rows) == fail.rows
 
 
-def test_what_a_fenced_task_had_queued_never_arrives(behind_proxy: tuple[KafkaBroker, Proxy, str]) -> None:
+def test_what_a_fenced_task_had_queued_never_arrives(kafka_link: Link) -> None:
     """The link hangs while it waits; its epoch ends; then the link comes back."""
-    broker, proxy, address = behind_proxy
+    broker, proxy, address = kafka_link
     topic = new_topic_name("fenced")
     uri = f"kafka://{address}/{topic}?protocol=open-protocol&partition-num=1"
     open_driver_sink(uri).ensure_topics({topic})

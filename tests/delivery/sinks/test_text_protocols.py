@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.changelog.logs import golden_log
+from tests.support.changelog.logs import golden_log, golden_span
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.golden import ticdc
 from tidemill.changefeed.replay import replay
@@ -40,20 +40,26 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(golden_log(tmp_path_factory.mktemp("golden") / "log", partitions=2, segments=3))
 
 
-def messages(log: str, path: Path, protocol: str, more: str = "", toml: str = "") -> list[tuple[int, bytes]]:
-    """(partition, value) of all messages in the order of delivery."""
+LAST = "partition_hash_list_key"
+"""The last case of the tests that do not take all: behind it there are more DDLs and random rows. Canal-JSON has them."""
+
+
+def messages(log: str, path: Path, protocol: str, more: str = "", toml: str = "", last: str = LAST) -> list[tuple[int, bytes]]:
+    """(partition, value) of all messages up to the end of a case in the order of delivery."""
     config = parse_config(toml)
     uri = config.sink_uri(f"messages://{path}?protocol={protocol}&partition-num={PARTITIONS}{more}")
-    replay(log, Settings("test", uri, config, UTC))
+    replay(log, Settings("test", uri, config, UTC), target_ts=golden_span(last)[1])
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert {line["key"] for line in lines} == {None}
     return [(line["partition"], base64.b64decode(line["value"])) for line in lines]
 
 
-def wanted(name: str, config: str) -> list[dict[str, Any]]:
-    """Golden rows of a configuration that were read in UTC, without force-replicate."""
+def wanted(name: str, config: str, last: str = LAST) -> list[dict[str, Any]]:
+    """Golden rows of a configuration up to the end of a case that were read in UTC, without force-replicate."""
+    end = golden_span(last)[1]
     rows = [line for line in ticdc.lines(name) if line["kind"] == "row" and line["config"] == config and "error" not in line]
-    return [line for line in rows if ticdc.rows()[line["id"]].zone == "UTC" and not ticdc.rows()[line["id"]].expected["force"]]
+    rows = [line for line in rows if ticdc.rows()[line["id"]].zone == "UTC" and not ticdc.rows()[line["id"]].expected["force"]]
+    return [line for line in rows if golden_span(line["case"])[0] < end]
 
 
 def check_rows(rows: list[dict[str, Any]], found: Counter[Any], shown: Any) -> None:
@@ -71,12 +77,16 @@ def check_rows(rows: list[dict[str, Any]], found: Counter[Any], shown: Any) -> N
 
 @pytest.mark.slow
 def test_canal_json(log: str, tmp_path: Path) -> None:
-    got = messages(log, tmp_path / "out", "canal-json", "&enable-tidb-extension=true")
+    got = messages(log, tmp_path / "out", "canal-json", "&enable-tidb-extension=true", last="schema_drop")
     events = [(partition, decode(value)[0], value) for partition, value in got]
     found = Counter(
         re.sub(rb'("es":\d+,"ts":)\d+', rb"\g<1>0", value, count=1) for _, event, value in events if isinstance(event, RowEvent)
     )
-    check_rows(wanted("canal_json", "ext"), found, lambda line: line["value"].encode() if "value" in line else ticdc.raw(line["value_b64"]))
+    check_rows(
+        wanted("canal_json", "ext", "schema_drop"),
+        found,
+        lambda line: line["value"].encode() if "value" in line else ticdc.raw(line["value_b64"]),
+    )
     ddls = [(partition, event) for partition, event, _ in events if isinstance(event, DdlMessage)]
     assert {partition for partition, _ in ddls} == {0}
     texts = [line for line in ticdc.lines("canal_json") if line["kind"] == "ddl" and line["config"] == "ext"]
@@ -100,7 +110,7 @@ def test_canal_json(log: str, tmp_path: Path) -> None:
 def test_canal_json_without_extension_has_no_watermarks(log: str, tmp_path: Path) -> None:
     got = messages(log, tmp_path / "out", "canal-json")
     assert not any(isinstance(decode(value)[0], WatermarkMessage) for _, value in got)
-    assert len(got) > 1500
+    assert len(got) > 400
 
 
 @pytest.mark.slow

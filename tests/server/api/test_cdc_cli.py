@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.changelog.conftest import META
-from tests.support.server.apis import BASE
+from tests.support.server.apis import BASE, shared_app
 from tests.support.server.cdc_cli import Architecture, CdcCli, Refused, Request, check_answer, leaves, recorded
 from tests.support.server.fake_world import NOW, START, World
 from tidemill.changelog.log_format import LogIdentity
@@ -37,7 +37,8 @@ SINKS = {
 def run(folder: Path, architecture: Architecture, work: Work, tokens: Tokens | None = None, **options: Any) -> None:
     async def with_world() -> None:
         async with World(folder, **options) as world:
-            transport = httpx.ASGITransport(create_app(world.manager, tokens=tokens), raise_app_exceptions=False)
+            app = create_app(world.manager, tokens=tokens) if tokens is not None else shared_app(world.manager)
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
                 await work(world, CdcCli(client.request, architecture))
 

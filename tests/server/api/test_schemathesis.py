@@ -36,7 +36,7 @@ from tidemill.server.api.requests import role_of
 from tidemill.server.api.tokens import Role, Tokens
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance, negative_data_rejection]
-FUZZED = settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+FUZZED = settings(max_examples=2, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 ROLES = {role: {"authorization": f"Bearer 0123456789abcdef-{role.name.lower()}"} for role in Role}
 STRANGERS: tuple[Mapping[str, str], ...] = ({}, {"authorization": "Bearer 0123456789abcdef"})
 ANY_ROLE = st.sampled_from(list(Role))

@@ -252,6 +252,13 @@ def _learn(owner: dict[int, int], value: bytes) -> None:
         owner[definition["id"]] = info["id"]
 
 
+@functools.cache
+def golden_span(first: str, last: str = "") -> tuple[int, int]:
+    """The interval in which the recorded cases from one to another were written: they came one after the other."""
+    found = {case: [ts for (ts, _), name in golden().cases.items() if name == case] for case in (first, last or first)}
+    return min(found[first]) - 1, max(found[last or first])
+
+
 def golden_log(log: str | Path, *, partitions: int = 1, segments: int = 1, compression: str | None = None, head: int | None = None) -> Path:
     """The log of the recording, with table affinity; its heads are one past the last commit."""
     recorded = golden()

@@ -17,7 +17,7 @@ PARTITIONS = 3
 UPSTREAM = ("--stores", "2", "--resolved-interval", "0.3", "--ddl-every", "60", "--region-every", "80")
 QUICK = ("--trigger-ms", "50")
 
-HASTY_S = 8.0
+HASTY_S = 5.0
 """How long a hasty run waits for a broker that does not answer; the default is a minute."""
 
 
@@ -31,6 +31,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def hasty_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that this test starts notice sooner that storage is away."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("hasty_storage")))
+
+
+@pytest.fixture
+def hasty_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captures that this test starts replace a silent group sooner."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("hasty_groups")))
 
 
 def sink_of(broker: KafkaBroker) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from tests.support.server.fake_service import FakeService
 from tidemill.server.api import create_app
@@ -40,11 +42,36 @@ class Api:
         return self("POST", path, **more)
 
 
+class _Present:
+    """The service of the test that runs."""
+
+    service: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.service, name)
+
+
+@functools.cache
+def _shared() -> tuple[_Present, FastAPI]:
+    present: Any = _Present()
+    return present, create_app(present)
+
+
+def shared_app(service: Any) -> FastAPI:
+    """The application of all tests that do not look at the web page, which remembers what it has shown. To make one takes longer than most
+    requests."""
+    present, app = _shared()
+    present.service = service
+    return app
+
+
 @contextmanager
-def served(service: FakeService, tokens: Tokens | None = None, certificates: Certificates | None = None) -> Iterator[str]:
-    """Serve a service on a free port, in a thread. Yields HOST:PORT."""
+def served(
+    service: FakeService, tokens: Tokens | None = None, certificates: Certificates | None = None, *, app: FastAPI | None = None
+) -> Iterator[str]:
+    """Serve a service on a free port, in a thread. Yields HOST:PORT. `app`: its application."""
     with in_loop() as run:
-        listener = Listener(create_app(service, tokens=tokens), certificates)
+        listener = Listener(app or create_app(service, tokens=tokens), certificates)
         run(listener.start("127.0.0.1:0"))
         try:
             yield listener.address

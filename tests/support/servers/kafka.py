@@ -11,7 +11,9 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tests.support.faults.proxy import Proxy
 from tidemill.playground.programs.kafka_broker import KafkaBroker
+from tidemill.process.ports import free_ports
 
 _numbers = itertools.count()
 
@@ -23,11 +25,36 @@ class Record(NamedTuple):
     value: bytes | None
 
 
+class Link(NamedTuple):
+    """A way to the broker of the session through a proxy: whoever comes to `address` is told no other."""
+
+    broker: KafkaBroker
+    proxy: Proxy
+    address: str
+
+
 @pytest.fixture(scope="session")
-def kafka_broker() -> Iterator[KafkaBroker]:
+def kafka_link() -> Iterator[Link]:
+    proxy, broker = Proxy(), KafkaBroker()
+    inner = free_ports(1)[0]
+    link = f"127.0.0.1:{proxy.port}"
+    broker.settings.update(
+        {
+            "listeners": f"PLAINTEXT://{broker.address},LINK://127.0.0.1:{inner},CONTROLLER://{broker.controller_address}",
+            "advertised.listeners": f"PLAINTEXT://{broker.address},LINK://{link}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LINK:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        }
+    )
+    with broker:
+        proxy.start(inner)
+        yield Link(broker, proxy, link)
+        proxy.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(kafka_link: Link) -> KafkaBroker:
     """The broker of the session: tests/conftest.py makes it known to all tests."""
-    with KafkaBroker() as broker:
-        yield broker
+    return kafka_link.broker
 
 
 def new_topic_name(prefix: str = "t") -> str:

@@ -25,6 +25,7 @@ from tidemill.metrics.hosts import HINT, is_own, own_hosts
 from tidemill.rules.names import did_you_mean
 from tidemill.server.api import audit
 from tidemill.server.api.answers import Writer
+from tidemill.server.api.bodies import HttpError
 from tidemill.server.api.errors import INTERNAL, INVALID, Failure, failure_of
 from tidemill.server.api.requests import FAILED, BodyTooLarge, BodyTooSlow, CrossOrigin, Guard, Json, role_of, shortened
 from tidemill.server.api.routes import changefeeds, cluster, page, placement, unsafe, version1
@@ -81,8 +82,8 @@ def create_app(
         version1.routes(service, write, guard),
         page.routes(service, watch or Watch(service, tokens=tokens is not None), guard),
     )
-    for router in routers:
-        app.include_router(router)
+    for router in routers:  # `include_router` would make each route once more, when the first request comes
+        app.router.routes.extend(router.routes)
     app.state.routes = [route for router in routers for route in router.routes]
 
     def document() -> Response:  # not async: it takes a fifth of a second, in a thread
@@ -123,6 +124,7 @@ def _document(app: FastAPI, made: Callable[[], dict[str, Any]], guarded_by_token
                 operation["responses"].pop("422", None)
         for name in ("HTTPValidationError", "ValidationError"):
             found["components"]["schemas"].pop(name, None)
+        found["components"]["schemas"]["HttpError"] = HttpError.model_json_schema(mode="serialization")
         if guarded_by_tokens:
             found["components"]["securitySchemes"] = {name: {"type": "http", "scheme": name} for name in _SCHEMES}
     return app.openapi_schema or {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -164,7 +165,7 @@ def listed(items: Sequence[b.Answer]) -> Json:
 
 
 FAILED: Mapping[str, Any] = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/HttpError"}}}}
-"""What OpenAPI says of an error."""
+"""What OpenAPI says of an error. The document has its schema once: FastAPI would make one for each answer of each route."""
 
 
 def documented_text(what: str) -> dict[int | str, dict[str, Any]]:
@@ -174,14 +175,14 @@ def documented_text(what: str) -> dict[int | str, dict[str, Any]]:
 
 def documented(model: Any, status: int = 200, more: Mapping[str, Any] | None = None) -> dict[int | str, dict[str, Any]]:
     """Return what OpenAPI says of a route's answers. `more`: of the good one."""
-    failed: dict[str, Any] = {"model": b.HttpError}
     return {
         status: {"model": model, "description": "Done.", **(more or {})},
-        400: {**failed, "description": "The request is at fault; error_code says how."},
-        500: {**failed, "description": "The server, the cluster or the sink is at fault. Trying again may help."},
+        400: {**FAILED, "description": "The request is at fault; error_code says how."},
+        500: {**FAILED, "description": "The server, the cluster or the sink is at fault. Trying again may help."},
     }
 
 
+@functools.cache
 def takes(model: type[b.Request], *, required: bool = True) -> dict[str, Any]:
     """Return what OpenAPI says of a route's body."""
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": model.model_json_schema()}}}}

@@ -5,5 +5,5 @@ Tests of a broker that is away take so much less time. The sink does the same th
 
 from tidemill.sinks.kafka import options
 
-options.DELIVERY_TIMEOUT_MS = 8_000
-options.METADATA_TIMEOUT = 5.0
+options.DELIVERY_TIMEOUT_MS = 5_000
+options.METADATA_TIMEOUT = 4.0

@@ -118,7 +118,7 @@ def test_kill_minus_nine_at_random_moments(tmp_path: Path) -> None:
                     status_file.exists() and (status := json.loads(status_file.read_text()))["pid"] == pid and status["state"] == "running"
                 )
 
-            parts = [transactions[at : at + 150] for at in range(0, len(transactions), 150)]
+            parts = [transactions[at : at + 250] for at in range(0, len(transactions), 250)]
             for part in parts:
                 process = await asyncio.create_subprocess_exec(*command)
                 try:
@@ -358,7 +358,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("low_water", [8 << 20, 0])
+@pytest.mark.parametrize(
+    "low_water", [0, pytest.param(8 << 20, marks=pytest.mark.thorough("a full disk, and a pause at the mark, have tests"))]
+)
 def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_drained(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, low_water: int
 ) -> None:

@@ -226,8 +226,8 @@ def test_a_log_on_s3_that_goes_away_in_every_way_and_comes_back(
     s3_server: str,
 ) -> None:
     """It answers 503, refuses connections, swallows requests, or loses answers."""
-    monkeypatch.setattr(s3, "READ_TIMEOUT_S", 4.0)
-    monkeypatch.setattr(s3, "CONNECT_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(s3, "READ_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(s3, "CONNECT_TIMEOUT_S", 2.0)
     make_bucket(s3_server, "capture-away")
     rng = random.Random(7)
     proxy = Proxy()

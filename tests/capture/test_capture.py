@@ -353,7 +353,7 @@ def test_a_capture_that_pauses_can_be_stopped_and_goes_on_later(tmp_path: Path) 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    with disks.small_disk(tmp_path / "small", "24m") as place:
+    with disks.small_disk(tmp_path / "small", "16m") as place:
         yield place
 
 

@@ -97,6 +97,8 @@ def test_a_stuck_region_names_its_table_and_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lock_and_a_range_without_a_subscription_are_causes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.capture.tikv.watchdog.act.FENCE_MS", 500)
+
     async def main() -> None:
         async with Playground(42, resolved_interval=0.1) as playground:
             locked, gone = tables_apart(playground, ("t", 0), ("u", 1))

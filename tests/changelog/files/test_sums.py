@@ -171,7 +171,9 @@ def look_at_all(data: bytes) -> None:
         file.get_batch(i)
 
 
-@pytest.mark.parametrize("batches", [[], [rows(0, 5)], [rows(0, 5), rows(5, 5)]])
+@pytest.mark.parametrize(
+    "batches", [[], [rows(0, 3), rows(3, 2)], pytest.param([rows(0, 5)], marks=pytest.mark.thorough("one batch, beside none and two"))]
+)
 def test_every_bit_is_covered(tmp_path: Path, batches: Sequence[list[Change]]) -> None:
     data = made(tmp_path / "a.arrow", batches).read_bytes()
     look_at_all(data)

@@ -396,7 +396,7 @@ def test_l2_a_living_transaction_holds_the_capture_and_is_named(tmp_path: Path) 
         async with Playground(7, resolved_interval=0.1) as playground:
             playground.execute("create table t (id int primary key, v varchar(20)); insert into t values (1, 'a'), (2, 'b')")
             key = next(k for k, _ in playground.cluster.mvcc.items(b"t", b"u") if k[1:9] == playground_table(playground))
-            async with running(config(playground, tmp_path / "log", stuck_after=0.5)) as capture:
+            async with running(config(playground, tmp_path / "log", stuck_after=1.0)) as capture:
                 await caught_up(capture, playground.cluster.oracle.next())
                 pending: Pending = playground.cluster.prewrite([(key, playground.cluster.mvcc.get(key, 1 << 62))], ttl_ms=3_600_000)
                 await until(lambda: "lock" in capture.status.holding)

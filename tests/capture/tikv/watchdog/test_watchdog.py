@@ -134,6 +134,7 @@ def test_a_stream_of_which_nothing_is_heard_is_opened_anew(tmp_path: Path) -> No
 
 def test_a_region_that_no_store_takes_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store answers region_not_found forever: the status says so, for which range, and since when; then it recovers."""
+    monkeypatch.setattr("tidemill.capture.tikv.regions.state.RECOVERED", 1.0)
 
     async def main() -> None:
         async with Playground(10, resolved_interval=0.1) as playground:

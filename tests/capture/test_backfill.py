@@ -19,6 +19,12 @@ from tidemill.changelog.writer import LogWriter
 from tidemill.playground.server import Playground
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are looked for often."""
+    monkeypatch.setattr("tidemill.capture.initial_load.POLL_S", 0.1)
+
+
 async def answer_to(capture: Capture, from_ts: int) -> dict[str, Any]:
     """Ask the capture for a backfill."""
     storage = capture.writer.storage

@@ -366,6 +366,7 @@ def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_draine
 ) -> None:
     """With a low-water mark, and without one, until the disk is completely full."""
     monkeypatch.setattr(worker, "MAINTAIN_EVERY", 0.2)
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
     log = small_disk / "log"
 
     async def main() -> None:

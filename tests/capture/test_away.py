@@ -35,6 +35,7 @@ ROUNDS = 2
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "LONGEST_S", 0.2)
     monkeypatch.setattr(retry, "FIRST_S", 0.05)
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
 
 
 def prepared(playground: Playground) -> None:

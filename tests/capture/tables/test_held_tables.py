@@ -21,6 +21,12 @@ from tidemill.playground.server import Playground
 from tidemill.playground.store.feed import region_not_found
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is renewed often."""
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
+
+
 def named(capture: Capture) -> set[str]:
     return {one["table"].split(" ")[0] for one in capture.status.held_tables}
 

@@ -34,7 +34,8 @@ TABLE = 900
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regions are searched for locks when they are hardly behind."""
+    """Regions are searched for locks when they are hardly behind; the status is renewed often."""
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
     monkeypatch.setattr("tidemill.capture.tikv.watchdog.act.FENCE_MS", 500)
 
 

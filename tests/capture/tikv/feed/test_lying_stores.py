@@ -28,6 +28,12 @@ from tidemill.tidb.keys import record_key
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is renewed often."""
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
+
+
 async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A server that accepts everything and answers nothing, like a suspended process."""
     while await reader.read(1 << 16):

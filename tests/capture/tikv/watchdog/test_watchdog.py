@@ -27,6 +27,12 @@ from tidemill.playground.server import Playground
 from tidemill.playground.store.feed import region_not_found
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is renewed often."""
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
+
+
 def test_silent_and_frozen_are_told_apart() -> None:
     fleet = Fleet(6)
     fleet.pass_time(11, quiet=(0,), still=(1, 2))

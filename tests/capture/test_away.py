@@ -7,7 +7,7 @@ import errno
 import json
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,15 @@ from tidemill.playground.server import Playground
 
 __all__ = ["s3_server"]
 
+ROUNDS = 2
+"""One in which the capture is behind when the folder goes away, and one in which it is not."""
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "LONGEST_S", 0.2)
     monkeypatch.setattr(retry, "FIRST_S", 0.05)
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
 
 
 def prepared(playground: Playground) -> None:
@@ -44,7 +48,7 @@ def change(playground: Playground, step: int) -> None:
     playground.execute(f"update d.t set v = 'x{step}' where id = {20 * step}")
 
 
-@pytest.mark.parametrize("number", [errno.EIO, pytest.param(errno.ESTALE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [errno.EIO, pytest.param(errno.ESTALE, marks=pytest.mark.thorough("test_outcomes.py tells them apart"))])
 def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
@@ -57,7 +61,7 @@ def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
         async with Playground(3, resolved_interval=0.05) as playground:
             prepared(playground)
             async with running(config(playground, tmp_path / "log", partitions=2)) as capture:
-                for round_ in range(4):
+                for round_ in range(ROUNDS):
                     change(playground, 3 * round_)
                     if round_ % 2:
                         await caught_up(capture, playground.cluster.oracle.next())
@@ -82,8 +86,8 @@ def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
     words = [record.getMessage() for record in caplog.records if record.name == retry.__name__]
-    assert len([word for word in words if "is away and is tried again" in word]) >= 4
-    assert len([word for word in words if "storage is back" in word]) >= 4
+    assert len([word for word in words if "is away and is tried again" in word]) >= ROUNDS
+    assert len([word for word in words if "storage is back" in word]) >= ROUNDS
     assert mount.failed > 20
     assert verify(str(tmp_path / "log")).is_whole
 
@@ -216,15 +220,20 @@ def _fails(path: Path, target: Path) -> Path:
     raise OSError(errno.EIO, "Input/output error", str(path))
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Requests to S3 do not wait for long, in this test alone."""
+    monkeypatch.setattr(s3, "READ_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(s3, "CONNECT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(s3, "REQUESTS", 2)
+    s3._client.cache_clear()
+    yield
+    s3._client.cache_clear()
+
+
 @pytest.mark.slow
-def test_a_log_on_s3_that_goes_away_in_every_way_and_comes_back(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    s3_server: str,
-) -> None:
+def test_a_log_on_s3_that_goes_away_in_every_way_and_comes_back(tmp_path: Path, impatient: None, s3_server: str) -> None:
     """It answers 503, refuses connections, swallows requests, or loses answers."""
-    monkeypatch.setattr(s3, "READ_TIMEOUT_S", 4.0)
-    monkeypatch.setattr(s3, "CONNECT_TIMEOUT_S", 4.0)
     make_bucket(s3_server, "capture-away")
     rng = random.Random(7)
     proxy = Proxy()
@@ -255,7 +264,7 @@ def test_a_log_on_s3_that_goes_away_in_every_way_and_comes_back(
                     change(playground, 3 * step + 1)
                     await until(lambda: capture.status.storage is not None)
                     playground.execute(f"alter table d.t add column c{step} int")
-                    await asyncio.sleep(1.0)
+                    await asyncio.sleep(0.5)
                     assert capture.status.state == "running"
                     end()
                     change(playground, 3 * step + 2)

@@ -19,6 +19,12 @@ from tidemill.changelog.writer import LogWriter
 from tidemill.playground.server import Playground
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are looked for often."""
+    monkeypatch.setattr("tidemill.capture.initial_load.POLL_S", 0.1)
+
+
 async def answer_to(capture: Capture, from_ts: int) -> dict[str, Any]:
     """Ask the capture for a backfill."""
     storage = capture.writer.storage
@@ -29,7 +35,7 @@ async def answer_to(capture: Capture, from_ts: int) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", [3, pytest.param(1, marks=pytest.mark.thorough("one partition, beside several"))])
 def test_the_log_has_the_tables_from_an_earlier_ts_on(tmp_path: Path, partitions: int) -> None:
     log = tmp_path / "log"
 

@@ -118,7 +118,7 @@ def test_kill_minus_nine_at_random_moments(tmp_path: Path) -> None:
                     status_file.exists() and (status := json.loads(status_file.read_text()))["pid"] == pid and status["state"] == "running"
                 )
 
-            parts = [transactions[at : at + 150] for at in range(0, len(transactions), 150)]
+            parts = [transactions[at : at + 250] for at in range(0, len(transactions), 250)]
             for part in parts:
                 process = await asyncio.create_subprocess_exec(*command)
                 try:
@@ -353,17 +353,20 @@ def test_a_capture_that_pauses_can_be_stopped_and_goes_on_later(tmp_path: Path) 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    with disks.small_disk(tmp_path / "small", "24m") as place:
+    with disks.small_disk(tmp_path / "small", "16m") as place:
         yield place
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("low_water", [8 << 20, 0])
+@pytest.mark.parametrize(
+    "low_water", [0, pytest.param(8 << 20, marks=pytest.mark.thorough("a full disk, and a pause at the mark, have tests"))]
+)
 def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_drained(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, low_water: int
 ) -> None:
     """With a low-water mark, and without one, until the disk is completely full."""
     monkeypatch.setattr(worker, "MAINTAIN_EVERY", 0.2)
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
     log = small_disk / "log"
 
     async def main() -> None:

@@ -21,7 +21,7 @@ from tests.support.capture.progress import physical_ids
 from tests.support.changelog.memory_storage import Bucket, MemoryStorage
 from tests.support.servers.s3 import filesystem, make_bucket, s3_server
 from tidemill.capture.capture import Capture
-from tidemill.capture.initial_load import Loading, LoadOrder, MovedOn, ask, plan_at_the_head, requests
+from tidemill.capture.initial_load import READER, Loading, LoadOrder, MovedOn, ask, plan_at_the_head, requests
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.model import Region
 from tidemill.changefeed.replay import replay
@@ -36,6 +36,7 @@ from tidemill.delivery.zone import parse_zone
 from tidemill.errors import StartTsOutOfLog
 from tidemill.kernels.load import BadAnswer, locate_pairs
 from tidemill.playground.server import Playground
+from tidemill.process import children
 from tidemill.protocols.open import RowEvent, RowKind, decode
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -118,8 +119,22 @@ async def loaded(capture: Capture) -> None:
     await until(is_there, 120)
 
 
-@pytest.mark.spark
-def test_rows_that_are_there_come_first_and_no_change_is_lost_at_the_seam(tmp_path: Path) -> None:
+BY_SPARK = [
+    pytest.mark.spark,
+    pytest.mark.thorough("its tasks run the same code; a load by Spark is in integration/test_initial_load.py"),
+]
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [children.program("tests.support.capture.sparkless_reader"), pytest.param(READER, marks=BY_SPARK)],
+    ids=["one process", "spark"],
+)
+def test_rows_that_are_there_come_first_and_no_change_is_lost_at_the_seam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: Sequence[str]
+) -> None:
+    monkeypatch.setattr("tidemill.capture.initial_load.READER", reader)
+    monkeypatch.setattr("tidemill.capture.initial_load.POLL_S", 0.1)
     log, ends = tmp_path / "log", []
 
     async def main() -> None:

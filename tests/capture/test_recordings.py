@@ -1,10 +1,12 @@
 """Recordings of a real TiKV, served again to a whole capture: its committed rows arrive in the log, once each. With both transports, with
-TLS and without."""
+TLS and without: `make test` plays some in each of the four ways, the others in one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
@@ -70,8 +72,30 @@ PLAIN: dict[str, Select] = {"feed_v2": only(("30", 2)), "partitions": CASES["par
 NO_FEED = {"pd_calls", "meta_read", "pd9_gc_barriers"}
 """Recordings without any change feed: test_requests.py plays them."""
 
-SECURE = pytest.mark.parametrize("secure", [False, True], ids=["open", "tls"])
-TRANSPORT = pytest.mark.parametrize("transport", Transport)
+WIRES = [(transport, secure) for secure in (False, True) for transport in (Transport.H2, Transport.GRPC)]
+ANOTHER_WIRE = pytest.mark.thorough(
+    "the same recording in another way: what the ways have of their own, the recordings of IN_EACH_WAY show"
+)
+IN_EACH_WAY = {"live_2pc", "not_leader", "store_restart"}
+"""Rows, an error for a region, a stream that breaks."""
+REFUSED_IN_EACH_WAY = {"cluster id mismatch"}
+
+
+def in_each_way(names: Iterable[str], chosen: Collection[str] = ()) -> pytest.MarkDecorator:
+    """Parameters `name`, `transport` and `secure`: each name in the first way, the chosen names in the others too."""
+    return pytest.mark.parametrize(
+        ("name", "transport", "secure"),
+        [
+            pytest.param(
+                name,
+                *wire,
+                id=f"{name}-{wire[0].value}-{'tls' if wire[1] else 'open'}",
+                marks=[] if wire == WIRES[0] or name in chosen else [ANOTHER_WIRE],
+            )
+            for name in names
+            for wire in WIRES
+        ],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +139,7 @@ def test_every_recording_is_played() -> None:
 
 
 @pytest.mark.slow
-@SECURE
-@TRANSPORT
-@pytest.mark.parametrize("name", CASES)
+@in_each_way(CASES, IN_EACH_WAY)
 def test_recording(name: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
     select, rows_of_it = CASES[name]
     cluster = RecordedCluster(name.partition(" ")[0], select, tls=tls[0] if secure else None)
@@ -128,9 +150,7 @@ def test_recording(name: str, transport: Transport, secure: bool, tls: tuple[Ser
     assert verify(tmp_path / "log").is_whole
 
 
-@SECURE
-@TRANSPORT
-@pytest.mark.parametrize("name", PLAIN)
+@in_each_way(PLAIN)
 def test_recording_of_a_store_without_event_feed_v2(
     name: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path
 ) -> None:
@@ -143,18 +163,16 @@ FATAL |= dict.fromkeys(("kv_api RawKV", "kv_api TxnKV"), "TM:ErrVersionTooOld")
 
 
 @pytest.mark.slow
-@SECURE
-@TRANSPORT
-@pytest.mark.parametrize("case", refusals())
-def test_recording_of_bad_requests(case: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
+@in_each_way(refusals(), REFUSED_IN_EACH_WAY)
+def test_recording_of_bad_requests(name: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
     """The first register of a table gets the recorded error: a fatal one ends the capture with its message, others cost only another
     register."""
-    cluster = RecordedCluster("scan_past", CASES["scan_past"][0], tls=tls[0] if secure else None, refusal=refusals()[case])
+    cluster = RecordedCluster("scan_past", CASES["scan_past"][0], tls=tls[0] if secure else None, refusal=refusals()[name])
     ca = tls[1] if secure else None
-    if case in FATAL:
+    if name in FATAL:
         with pytest.raises(TidemillError) as raised:
             capture(cluster, tmp_path, transport, ca)
-        assert raised.value.code == FATAL[case]
+        assert raised.value.code == FATAL[name]
     else:
         assert capture(cluster, tmp_path, transport, ca) == truth(cluster.scripts, cluster.start_ts)
         asked = [r for r in cluster.registers if r.region_id == cluster.scripts[0].request.region_id]
@@ -162,16 +180,14 @@ def test_recording_of_bad_requests(case: str, transport: Transport, secure: bool
 
 
 @pytest.mark.skipif("MATERIAL" not in os.environ, reason="make recordings MATERIAL=…: the whole recording is 86 MB of messages")
-@SECURE
-@TRANSPORT
-@pytest.mark.parametrize("stream", ["1", "2"])
+@in_each_way(["1", "2"])
 def test_the_whole_large_transaction(
-    stream: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eventfeeds, "RECORDINGS", Path(os.environ["MATERIAL"]) / "golden" / "tikv" / "recordings")
     eventfeeds.recording.cache_clear()
     try:
-        cluster = RecordedCluster("large_txn", only((stream, int(stream))), tls=tls[0] if secure else None)
+        cluster = RecordedCluster("large_txn", only((name, int(name))), tls=tls[0] if secure else None)
         rows = capture(cluster, tmp_path, transport, tls[1] if secure else None)
         assert rows == truth(cluster.scripts, cluster.start_ts)
         assert len(rows) == 130_000
@@ -180,12 +196,11 @@ def test_the_whole_large_transaction(
 
 
 @pytest.mark.slow
-@SECURE
-@TRANSPORT
-def test_recording_of_ddl_jobs(transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
+@in_each_way(["ddl_jobs"])
+def test_recording_of_ddl_jobs(name: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
     """The meta range and the job table during about 60 DDLs become the schema stream, filtered; tables follow from it."""
     chosen: Select = lambda stream, request: stream == "1" and request.request_id != 3  # noqa: E731
-    cluster = RecordedCluster("ddl_jobs", chosen, tls=tls[0] if secure else None)
+    cluster = RecordedCluster(name, chosen, tls=tls[0] if secure else None)
     capture(cluster, tmp_path, transport, tls[1] if secure else None)
     reader = LogReader(tmp_path / "log")
     rows = reader.read_schema(reader.start_ts, reader.schema_head()).to_pylist()

@@ -291,13 +291,22 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flock, "_Waiting", Impatient)
 
 
-SETTINGS = settings(
-    max_examples=int(os.environ.get("TIDEMILL_EXAMPLES", "25")),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+class MoreOnAnObjectStore(OnAnObjectStore):
+    """The same."""
+
+
+class MoreOnADisk(OnADisk):
+    """The same."""
+
+
+FEW = settings(max_examples=8, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(FEW, max_examples=int(os.environ.get("TIDEMILL_EXAMPLES", "25")))
+MORE_EXAMPLES = pytest.mark.thorough("the same with more examples")
 TestOnAnObjectStore = pytest.mark.slow(OnAnObjectStore.TestCase)
-TestOnAnObjectStore.settings = SETTINGS
+TestOnAnObjectStore.settings = FEW
 TestOnADisk = OnADisk.TestCase
-TestOnADisk.settings = SETTINGS
+TestOnADisk.settings = FEW
+TestMoreOnAnObjectStore = MORE_EXAMPLES(MoreOnAnObjectStore.TestCase)
+TestMoreOnAnObjectStore.settings = MANY
+TestMoreOnADisk = MORE_EXAMPLES(MoreOnADisk.TestCase)
+TestMoreOnADisk.settings = MANY

@@ -58,7 +58,13 @@ def test_a_log_of_another_builder_is_read(built: Path) -> None:
     assert rows == ROWS
 
 
-@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "compression",
+    [
+        None,
+        *(pytest.param(one, marks=pytest.mark.thorough("files/test_sums.py reads each compression")) for one in ("lz4", "zstd")),
+    ],
+)
 def test_what_a_real_tidb_did_is_read_whole(tmp_path: Path, compression: str | None) -> None:
     recorded = golden()
     reader = LogReader(golden_log(tmp_path, partitions=3, segments=5, compression=compression))

@@ -248,11 +248,12 @@ def test_a_writer_that_stayed_open_goes_on_behind_what_was_dropped(reopened: Reo
 
 
 @pytest.mark.slow
-def test_a_new_snapshot_is_the_schema_of_its_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cuts", [3, pytest.param(8, marks=pytest.mark.thorough("more places to cut the same log at"))])
+def test_a_new_snapshot_is_the_schema_of_its_time(tmp_path: Path, cuts: int) -> None:
     recorded = golden()
     reader = LogReader(golden_log(tmp_path, segments=6))
     whole = load_history(reader)
-    for cut in recorded.ends(9)[:-1]:
+    for cut in recorded.ends(cuts + 1)[:-1]:
         start = between_ddls(whole, cut)
         assert start <= cut
         later = SchemaHistory.bootstrap(start, snapshot_at(reader, start).items())

@@ -51,7 +51,7 @@ def test_a_whole_log_has_no_problems(built: Path) -> None:
     assert (quick.problems, quick.files, quick.rows) == ([], 9, 5)
 
 
-@pytest.mark.parametrize("segments", [1, 7])
+@pytest.mark.parametrize("segments", [7, pytest.param(1, marks=pytest.mark.thorough("one segment, beside several"))])
 def test_what_a_real_tidb_did_is_whole(tmp_path: Path, segments: int) -> None:
     report = verify(golden_log(tmp_path, partitions=4, segments=segments))
     assert report.problems == []

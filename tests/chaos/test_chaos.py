@@ -23,8 +23,13 @@ def test_a_few_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(ROUNDS > 0, reason="the long one runs")
-def test_kills_of_tasks_that_stay(tmp_path: Path) -> None:
-    Storm(tmp_path, SEED, faults=2, kinds=("worker", "driver"), mode="low-latency").blow()
+@pytest.mark.parametrize(
+    "kinds",
+    [("worker",), pytest.param(("worker", "driver"), marks=pytest.mark.thorough("the driver's death too, which the test above has"))],
+    ids="-".join,
+)
+def test_kills_of_tasks_that_stay(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    Storm(tmp_path, SEED, faults=len(kinds), kinds=kinds, mode="low-latency").blow()
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))

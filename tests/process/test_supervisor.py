@@ -124,7 +124,7 @@ def test_the_death_of_the_supervisor_ends_its_halves(heeds: bool) -> None:
     handler = "lambda *a: sys.exit(0)" if heeds else "signal.SIG_IGN"
     child = program(f"""
         import signal, sys
-        from tidemill.changefeed import lifeline
+        from tidemill.process import lifeline
         lifeline.GRACE_S = 0.2
         signal.signal(signal.SIGTERM, {handler})
         lifeline.hold()

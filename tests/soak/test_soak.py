@@ -1,4 +1,4 @@
-"""Soaks: `make soak SEED=7 ROUNDS=3 SECONDS=120` (or MINUTES=…); a short one with fixed seeds in the default tests."""
+"""Soaks: `make soak SEED=7 ROUNDS=3 SECONDS=120` (or MINUTES=…); a short one with a fixed seed in the default tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(0)]
 
 SEED, ROUNDS = int(os.environ.get("SEED", "1")), int(os.environ.get("ROUNDS", "0"))
 MINUTES, SECONDS = float(os.environ.get("MINUTES", "0")), float(os.environ.get("SECONDS", "60"))
-SHORT = (1, 29)
+SHORT = (
+    29,  # groups, TLS, an old feed
+    pytest.param(1, marks=pytest.mark.thorough("a tiny quota and gRPC, in a soak like that of the other seed")),
+)
 SHORT_S = 6.0
 
 

@@ -120,22 +120,22 @@ def test_a_group_is_killed_and_goes_on_at_its_last_segment(tmp_path: Path) -> No
         snapshot, transactions = session()
         async with Playground(32, stores=2, resolved_interval=0.1) as playground:
             playground.cluster.transact(snapshot)
-            async with running(config(playground, tmp_path / "log", workers=3)) as capture:
+            async with running(config(playground, tmp_path / "log", workers=2)) as capture:
                 await all_run(capture)
-                kills = sorted(random_.sample(range(len(transactions)), 3))
+                kills = sorted(random_.sample(range(len(transactions)), 2))
                 for i, mutations in enumerate(transactions):
                     ts = playground.cluster.transact(mutations)
                     if i in kills:
                         await all_run(capture)
-                        os.kill(pid_of(capture, random_.randrange(3)), signal.SIGKILL)
+                        os.kill(pid_of(capture, random_.randrange(2)), signal.SIGKILL)
                     if i % 10 == 0:
                         churn(playground, random_)
                     await asyncio.sleep(0.002)
                 await complete(capture, ts)
                 assert capture.manager is not None
-                assert sum(m.restarts for m in capture.manager.scheduler.members) == 3
+                assert sum(m.restarts for m in capture.manager.scheduler.members) == 2
                 groups = capture.status.groups
-                assert sum(g["restarts"] for g in groups) == 3
+                assert sum(g["restarts"] for g in groups) == 2
                 assert all(g["host"] and g["pid"] for g in groups)
             assert compare(playground.cluster, tmp_path / "log")[0] > 180
         assert verify(tmp_path / "log").is_whole
@@ -208,13 +208,13 @@ def test_a_process_that_wakes_up_after_its_group_was_taken_over_is_fenced(tmp_pa
     run(main())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough("the same on a disk is above; what fences a writer on S3 is in changelog/storage/test_s3.py")
 def test_groups_of_a_log_on_s3_are_fenced_there_too(tmp_path: Path, s3_server: str) -> None:  # noqa: F811
     make_bucket(s3_server, "groups")
     log = f"s3://test:test@groups/log?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
 
     async def main() -> None:
-        async with Playground(38, resolved_interval=0.2) as playground:
+        async with Playground(38, resolved_interval=0.5) as playground:
             playground.cluster.transact(session()[0])
             await taken_over(playground, tmp_path, log)
         report = await asyncio.to_thread(verify, log)
@@ -261,16 +261,16 @@ def children_of(pid: int) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_the_coordinator_is_killed_and_the_next_one_has_other_groups(tmp_path: Path) -> None:
-    """kill -9 of the coordinator ends its groups. Then 3, 2, 4 groups and one process continue the same log; a clean stop ends without
-    errors."""
+    """kill -9 of the coordinator ends its groups. Then one process and three groups continue the same log; a clean stop ends without
+    errors. The groups' token is in no log, in no environment and on no command line."""
 
     async def main() -> None:
         snapshot, transactions = session()
         async with Playground(34, stores=2, resolved_interval=0.1) as playground:
             playground.cluster.transact(snapshot)
             everybody: list[psutil.Process] = []
-            parts = [transactions[at : at + 150] for at in range(0, 600, 150)]
-            for part, workers in zip(parts, (3, 2, 4, 1), strict=True):
+            parts = [transactions[at : at + 200] for at in range(0, 600, 200)]
+            for part, workers in zip(parts[:2], (2, 1), strict=True):
                 async with coordinator(playground, tmp_path, "--workers", str(workers)) as process:
                     await up(tmp_path, process, workers if workers > 1 else 0)
                     groups = children_of(process.pid)
@@ -284,9 +284,14 @@ def test_the_coordinator_is_killed_and_the_next_one_has_other_groups(tmp_path: P
                         await process.wait()
             _, alive = await asyncio.to_thread(psutil.wait_procs, everybody, PATIENCE)
             assert alive == [], "groups outlived their coordinator"
-            async with coordinator(playground, tmp_path, "--workers", "2") as process:
-                await up(tmp_path, process, 2)
+            async with coordinator(playground, tmp_path, "--workers", "3", "--log-level", "debug") as process:
+                await up(tmp_path, process, 3)
                 groups = children_of(process.pid)
+                told = [part for group in groups for part in (*group.cmdline(), *group.environ().values())]
+                assert not any(TOKEN.search(part) for part in told), "the token is on no command line and in no environment"
+                for mutations in parts[2]:
+                    ts = playground.cluster.transact(mutations)
+                    await asyncio.sleep(0.002)
                 await until(lambda: LogReader(tmp_path / "log").resolved_ts() >= ts, PATIENCE)
                 process.send_signal(signal.SIGTERM)
                 assert await process.wait() == 0
@@ -294,28 +299,12 @@ def test_the_coordinator_is_killed_and_the_next_one_has_other_groups(tmp_path: P
                 assert alive == []
             status = status_of(tmp_path)
             assert (status["state"], status["error"]) == ("stopped", None)
-            assert [g["state"] for g in status["groups"]] == ["ended", "ended"]
+            assert [g["state"] for g in status["groups"]] == ["ended", "ended", "ended"]
+            files = [tmp_path / "capture.log", tmp_path / "log.capture" / "status.json", *(tmp_path / "log").rglob("*.json")]
+            assert not any(TOKEN.search(file.read_text()) for file in files), "and in no file"
+            assert "group 2 captures" in (tmp_path / "capture.log").read_text()
             assert compare(playground.cluster, tmp_path / "log")[0] > 100
         assert verify(tmp_path / "log").is_whole
-
-    run(main())
-
-
-@pytest.mark.slow
-def test_the_token_is_in_no_log_no_environment_and_on_no_command_line(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with Playground(35, resolved_interval=0.1) as playground:
-            playground.execute("create database d; create table d.t (id int primary key)")
-            async with coordinator(playground, tmp_path, "--workers", "2", "--log-level", "debug") as process:
-                await up(tmp_path, process, 2)
-                groups = children_of(process.pid)
-                seen = [part for group in groups for part in (*group.cmdline(), *group.environ().values())]
-                assert not any(TOKEN.search(part) for part in seen)
-                process.send_signal(signal.SIGTERM)
-                assert await process.wait() == 0
-            files = [tmp_path / "capture.log", tmp_path / "log.capture" / "status.json", *(tmp_path / "log").rglob("*.json")]
-            assert not any(TOKEN.search(file.read_text()) for file in files)
-            assert "group 1 captures" in (tmp_path / "capture.log").read_text()
 
     run(main())
 
@@ -375,7 +364,7 @@ def test_groups_pause_below_the_low_water_mark(tmp_path: Path) -> None:
                 await until(lambda: all("disk low" in group["part"]["paused"] for group in capture.status.groups))
                 assert capture.resolved_ts < at
                 assert capture.status.state == "running"
-            async with running(config(playground, tmp_path / "log", workers=2)) as capture:
+            async with running(config(playground, tmp_path / "log")) as capture:
                 await until(lambda: capture.resolved_ts >= at)
             assert compare(playground.cluster, tmp_path / "log")[0] == 1
 
@@ -395,7 +384,7 @@ def test_rules_that_change_hold_in_all_groups_from_one_ts_on(tmp_path: Path) -> 
                 execute(f"create table d.t{i} (id int primary key); create table other.t{i} (id int primary key)")
             log = tmp_path / "log"
             counts: list[dict[str, int]] = []
-            for step, (workers, wanted) in enumerate([(1, None), (3, CaptureRules(0, ("d.*",))), (2, CaptureRules(0, ("d.*",)))]):
+            for step, (workers, wanted) in enumerate([(1, None), (2, CaptureRules(0, ("d.*",))), (2, CaptureRules(0, ("d.*",)))]):
                 async with running(config(playground, log, workers=workers, rules=wanted)) as capture:
                     if workers > 1:
                         await all_run(capture)

@@ -119,7 +119,7 @@ def test_a_log_whose_folders_have_moved_on_keeps_its_layout(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough("test_split_tables.py has a log of groups that grows"))])
 def test_a_log_grows_while_it_is_written(tmp_path: Path, workers: int) -> None:
     """From 2 to 4 partitions, then to 5, under rows and DDLs, in one process and in groups."""
 
@@ -175,7 +175,7 @@ def test_a_table_that_is_held_up_is_waited_for_and_holds_nobody(tmp_path: Path, 
             async with running(config(playground, tmp_path / "log", partitions=2)) as capture:
                 await complete(capture, playground.cluster.oracle.next())
                 pending = playground.cluster.prewrite([(key, playground.cluster.mvcc.get(key, 1 << 62))], ttl_ms=3_600_000)
-                monkeypatch.setattr(growth, "HOLD_S", 3.0)
+                monkeypatch.setattr(growth, "HOLD_S", 1.0)
                 growth.ask(capture.writer.storage, growth.Request(3))
                 await until(lambda: "one was held up" in capture.status.growth)
                 ts = playground.cluster.oracle.next()

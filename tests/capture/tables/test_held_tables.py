@@ -21,6 +21,12 @@ from tidemill.playground.server import Playground
 from tidemill.playground.store.feed import region_not_found
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is renewed often."""
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
+
+
 def named(capture: Capture) -> set[str]:
     return {one["table"].split(" ")[0] for one in capture.status.held_tables}
 
@@ -97,6 +103,8 @@ def test_a_stuck_region_names_its_table_and_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_lock_and_a_range_without_a_subscription_are_causes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.capture.tikv.watchdog.act.FENCE_MS", 500)
+
     async def main() -> None:
         async with Playground(42, resolved_interval=0.1) as playground:
             locked, gone = tables_apart(playground, ("t", 0), ("u", 1))

@@ -1,4 +1,4 @@
-"""A capture of eight hundred tables with its log on an object store: its requests at the start and when idle."""
+"""A capture of four hundred tables with its log on an object store: its requests at the start and when idle."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tidemill.playground.server import Playground
 
 __all__ = ["s3_server"]
 
-TABLES = 800
-ROUNDS = 5
+TABLES = 400
+ROUNDS = 3
 A_SECOND = 30
 """Requests of an idle capture at most: seals go on as the upstream's resolved ts does, however long a look takes."""
 

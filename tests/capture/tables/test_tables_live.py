@@ -195,7 +195,12 @@ async def complete(log: Path, ts: int, process: subprocess.Popen[bytes]) -> None
     await until(reached, PATIENCE_S)
 
 
-@pytest.fixture(scope="module", params=["captured", pytest.param("killed", marks=pytest.mark.slow)])
+KILLED = pytest.mark.thorough(
+    "each case in a capture that goes on is in `make test`, and so are captures that die between a CREATE and its rows"
+)
+
+
+@pytest.fixture(scope="module", params=["captured", pytest.param("killed", marks=KILLED)])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
     make = {"captured": _captured, "killed": _killed}[request.param]
     return asyncio.run(make(tmp_path_factory.mktemp(request.param)))
@@ -336,6 +341,7 @@ def test_each_row_is_delivered_once_under_its_name(world: World, tmp_path: Path,
 POINTS = (
     "schema sealed", "schema followed", "span added", "span placed", "subscribed", "scanned", "rows sealed", "head set", "retired",
 )  # fmt: skip
+FEW_POINTS = ("schema sealed", "span added", "scanned", "rows sealed", "head set")
 FILLED = (
     "create table d.{n} (id bigint primary key, v varchar(100))",
     "create table d.{n} (id bigint primary key, v varchar(100)) partition by hash (id) partitions 3",
@@ -344,7 +350,10 @@ FILLED = (
 
 
 @pytest.mark.slow
-def test_a_table_that_is_created_and_filled_at_once_when_the_capture_dies_in_between(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "points", [FEW_POINTS, pytest.param(POINTS, marks=pytest.mark.thorough("more points beside the few"))], ids=["few points", "all points"]
+)
+def test_a_table_that_is_created_and_filled_at_once_when_the_capture_dies_in_between(tmp_path: Path, points: tuple[str, ...]) -> None:
     """kill -9 at each point between the CREATE in the log and the rows in it, and at random moments."""
 
     async def main() -> None:
@@ -356,7 +365,7 @@ def test_a_table_that_is_created_and_filled_at_once_when_the_capture_dies_in_bet
             arm = tmp_path / "arm"
             process = await started(playground, tmp_path, ("-m", "tests.support.faults.dying", str(arm)))
             died = []
-            for i, point in enumerate(POINTS):
+            for i, point in enumerate(points):
                 arm.write_text(point)
                 for j, sql in enumerate(FILLED):
                     playground.execute(sql.format(n=f"t{i}_{j}"))
@@ -372,7 +381,7 @@ def test_a_table_that_is_created_and_filled_at_once_when_the_capture_dies_in_bet
             await complete(tmp_path / "log", playground.cluster.oracle.next(), process)
             process.kill()
             process.wait()
-            assert died == list(POINTS)
+            assert died == list(points)
             n, _ = compare(playground.cluster, tmp_path / "log")
             assert n == sum(c for c in COUNTS)
         assert verify(str(tmp_path / "log")).is_whole

@@ -22,6 +22,8 @@ from tidemill.errors import DiskLow, GcTtlExceeded, LogError, LogLocked, SchemaE
 from tidemill.playground.server import Playground
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
+IN_GROUPS_TOO = pytest.mark.thorough("groups with one kind of head.json, and one process with each, are in `make test`")
+
 
 def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PD refuses the barrier for a while: the capture continues, and the barrier follows the log again when PD is back."""
@@ -88,7 +90,15 @@ def test_a_capture_that_was_away_for_too_long_says_what_is_lost(tmp_path: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("barriers", [False, True], ids=["safe points", "barriers"])
+@pytest.mark.parametrize(
+    "barriers",
+    [
+        pytest.param(
+            False, id="safe points", marks=pytest.mark.thorough("the same with PD's older calls, which other tests here make too")
+        ),
+        pytest.param(True, id="barriers"),
+    ],
+)
 def test_a_capture_that_lives_but_is_stuck_lets_garbage_collection_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, barriers: bool
 ) -> None:
@@ -195,8 +205,17 @@ def test_g6_a_log_that_cannot_be_made_leaves_no_wish(tmp_path: Path, monkeypatch
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("left", [b"", None, "as it was at the start"], ids=["empty", "gone", "old"])
-@pytest.mark.parametrize("workers", [pytest.param(None, id="one process"), pytest.param(2, id="groups", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("workers", "left"),
+    [
+        pytest.param(None, b"", id="one process-empty"),
+        pytest.param(None, None, id="one process-gone"),
+        pytest.param(None, "as it was at the start", id="one process-old"),
+        pytest.param(2, "as it was at the start", id="groups-old", marks=pytest.mark.slow),
+        pytest.param(2, b"", id="groups-empty", marks=IN_GROUPS_TOO),
+        pytest.param(2, None, id="groups-gone", marks=IN_GROUPS_TOO),
+    ],
+)
 def test_after_a_power_loss_the_log_still_has_what_pd_lets_go_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | str | None, workers: int | None
 ) -> None:

@@ -30,6 +30,15 @@ from tidemill.tidb.keys import record_key
 from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 
 TABLE = 900
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions are searched for locks when they are hardly behind; the status is renewed often."""
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
+    monkeypatch.setattr("tidemill.capture.tikv.watchdog.act.FENCE_MS", 500)
+
+
 KEYS = [record_key(TABLE, handle) for handle in range(6)]
 
 

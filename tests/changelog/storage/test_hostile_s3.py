@@ -47,6 +47,7 @@ class Store(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Store
+    protocol_version = "HTTP/1.1"  # else a client that sends `Expect: 100-continue` waits a second for a word that never comes
 
     def _any(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -67,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
     with Store() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
             yield server

@@ -241,18 +241,22 @@ def test_other_object_stores_and_file_systems_are_refused_for_shares(tmp_path: P
 # ---- what happens to requests
 
 
+OFTEN = pytest.mark.thorough("one fault at every other PUT; all of them, in turns, are in `make test`")
+LOST = (Fault.LOST_ANSWER, Fault.ERROR_AFTER_ALL, Fault.LOST_REQUEST)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.ERROR_AFTER_ALL, Fault.LOST_REQUEST])
-def test_lost_requests_and_answers_fence_nobody(s3_server: str, bucket: str, url: str, fault: Fault) -> None:  # noqa: F811
+@pytest.mark.parametrize("faults", [LOST, *(pytest.param((one,), marks=OFTEN) for one in LOST)], ids=["all", *(one.name for one in LOST)])
+def test_lost_requests_and_answers_fence_nobody(s3_server: str, bucket: str, url: str, faults: tuple[Fault, ...]) -> None:  # noqa: F811
     """Every other PUT goes wrong."""
     turns = itertools.count()
     spoiled_paths: set[str] = set()
 
     def spoil(method: str, path: str) -> Fault:
-        if method != "PUT" or next(turns) % 2:
+        if method != "PUT" or (turn := next(turns)) % 2:
             return Fault.NONE
         spoiled_paths.add(path.rpartition("/")[2].partition("?")[0])
-        return fault
+        return faults[turn // 2 % len(faults)]
 
     with spoiled(s3_server, spoil) as endpoint:
         writer = LogWriter.open(url_of(endpoint, bucket), share=GROUP)

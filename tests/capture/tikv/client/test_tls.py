@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +34,8 @@ from tidemill.playground.services.kv import KvService
 from tidemill.spark.capture.snapshot import Upstream, load_parts
 from tidemill.tidb.keys import record_range
 
+EACH_ONCE = ((Transport.H2, True, True), (Transport.H2, False, False), (Transport.GRPC, True, False))
+
 
 @dataclass
 class Office:
@@ -52,9 +55,17 @@ class Office:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", Transport)
-@pytest.mark.parametrize("mutual", [False, True])
-@pytest.mark.parametrize("fast", [False, True], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    ("transport", "mutual", "fast"),
+    [
+        pytest.param(
+            *one,
+            id=f"{one[0].value}-{'mutual' if one[1] else 'tls'}-{'uvloop' if one[2] else 'asyncio'}",
+            marks=[] if one in EACH_ONCE else [pytest.mark.thorough("each value of each is in `make test`")],
+        )
+        for one in itertools.product(Transport, (False, True), (False, True))
+    ],
+)
 def test_a_capture_over_tls(tmp_path: Path, transport: Transport, mutual: bool, fast: bool) -> None:
     async def main() -> None:
         office = Office(tmp_path)

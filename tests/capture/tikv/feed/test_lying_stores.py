@@ -4,6 +4,7 @@ are back."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,12 @@ from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is renewed often."""
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
 
 
 async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -50,8 +57,19 @@ LIARS: dict[str, tuple[Serve, str]] = {
 }
 
 
-@pytest.mark.parametrize("transport", [Transport.H2, pytest.param(Transport.GRPC, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("liar", ["hangs", "dead", *(pytest.param(liar, marks=pytest.mark.slow) for liar in ("http", "noise"))])
+@pytest.mark.parametrize(
+    ("liar", "transport"),
+    [
+        ("hangs", Transport.H2),
+        ("dead", Transport.H2),
+        pytest.param("noise", Transport.GRPC, marks=pytest.mark.slow),
+        *(
+            pytest.param(*other, marks=pytest.mark.thorough("each kind of store, and each transport, is in `make test`"))
+            for other in itertools.product(("noise", "http", "hangs", "dead"), Transport)
+            if other not in (("hangs", Transport.H2), ("dead", Transport.H2), ("noise", Transport.GRPC))
+        ),
+    ],
+)
 def test_a_store_that_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, liar: str, transport: Transport
 ) -> None:

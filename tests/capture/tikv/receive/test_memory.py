@@ -32,8 +32,8 @@ from tidemill.tidb.keys import record_key
 @pytest.mark.parametrize("initialized_late", [False, True])
 def test_a_transaction_ten_times_the_quota(tmp_path: Path, initialized_late: bool) -> None:
     """All prewrites come before the first commit, as TiKV sends them. Some are rolled back, and other transactions continue in between."""
-    quota = 4 << 20
-    rows = 40_000
+    quota = 2 << 20
+    rows = 20_000
     value = b"v" * 1000
     assert rows * len(value) >= 9 * quota
     writer, log = log_of(tmp_path)

@@ -27,6 +27,12 @@ from tidemill.playground.server import Playground
 from tidemill.playground.store.feed import region_not_found
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is renewed often."""
+    monkeypatch.setattr("tidemill.capture.capture.STATUS_EVERY", 0.1)
+
+
 def test_silent_and_frozen_are_told_apart() -> None:
     fleet = Fleet(6)
     fleet.pass_time(11, quiet=(0,), still=(1, 2))
@@ -134,6 +140,7 @@ def test_a_stream_of_which_nothing_is_heard_is_opened_anew(tmp_path: Path) -> No
 
 def test_a_region_that_no_store_takes_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store answers region_not_found forever: the status says so, for which range, and since when; then it recovers."""
+    monkeypatch.setattr("tidemill.capture.tikv.regions.state.RECOVERED", 1.0)
 
     async def main() -> None:
         async with Playground(10, resolved_interval=0.1) as playground:

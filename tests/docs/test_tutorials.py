@@ -79,6 +79,7 @@ def test_kafka_in_avro(desk: Desk) -> None:
     desk.run(lines)
 
 
+@pytest.mark.thorough("the other pages use the same server; what Spark has of a lake: tests/spark/source/test_source_in_spark.py")
 def test_delta_and_iceberg(desk: Desk) -> None:
     lines = desk.page("lake.md")
     desk.run(lines, "tidemill playground ctl sql 'BEGIN")
@@ -111,6 +112,7 @@ def test_a_client_of_canal(desk: Desk) -> None:
     desk.run(lines)
 
 
+@pytest.mark.thorough("test_kafka_in_avro has the same server and Kafka; changefeeds that come from TiCDC: tests/cli/cdc")
 def test_from_ticdc_and_back(desk: Desk) -> None:
     lines = desk.page("from-ticdc.md")
     desk.run(lines, "tidemill playground ctl sql 'INSERT INTO trade.orders VALUES (3")

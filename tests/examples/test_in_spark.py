@@ -35,6 +35,7 @@ def test_cache_invalidation(session: Any, tmp_path: Path) -> None:
     assert sorted(cache) == ["app.t:0", "app.t:2", "app.t:4"]
 
 
+@pytest.mark.thorough("what its cells read: tests/spark/source/test_source_in_spark.py")
 def test_the_notebook(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
     cells = json.loads((ROOT / "examples/changes.ipynb").read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {}

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from examples import order_totals
+from tests.support.spark.sessions import spark_session
+
+session = spark_session()
 
 
 @pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.usefixtures("session")  # its view is analysed by the Spark that runs
 def test_totals_are_those_of_whole_transactions(capsys: pytest.CaptureFixture[str]) -> None:
     order_totals.main()
     first, second, third = capsys.readouterr().out.splitlines()

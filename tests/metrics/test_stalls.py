@@ -163,7 +163,7 @@ async def main():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", [pytest.param("asyncio", marks=pytest.mark.thorough("uvloop is the one that runs")), "uvloop"])
 def test_a_process_that_gets_no_cpu_tells_nothing(loop: str) -> None:
     """Beside three others that never rest, on one CPU, and with less right to it."""
     cpu = min(os.sched_getaffinity(0))
@@ -267,7 +267,7 @@ assert gc.isenabled()
 """
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(i, marks=pytest.mark.thorough("more of the same")) for i in (1, 2))])
 def test_a_stack_that_changes_while_garbage_is_collected_is_read(attempt: int) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"attempt {attempt}: {done.stderr}"

@@ -10,13 +10,16 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from tests.support.spark.sessions import spark_session
 from tests.support.views.against import Against
-from tests.support.views.shop import ANALYSES, OTHERS, QUERIES, recorded
+from tests.support.views.shop import ANALYSES, ORDERS, OTHERS, QUERIES, recorded
+from tidemill.views.spark import session as views_spark
 from tidemill.views.sql.choice import EMBEDDED, SPARK
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -73,6 +76,22 @@ def test_the_recorded_analyses_are_those_of_spark(against: Against) -> None:
         ANALYSES.write_bytes(gzip.compress(json.dumps(found, sort_keys=True).encode(), mtime=0))
         recorded.cache_clear()
     assert {sql: numbered(one) for sql, one in found.items()} == {sql: numbered(one) for sql, one in recorded().items()}
+
+
+def test_where_no_spark_runs_one_is_started_and_stopped(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+
+    def start(_: Path, **given: Any) -> Any:
+        done.append(given)
+        return session.sparkContext
+
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(views_spark, "start_context", start)
+    monkeypatch.setattr(views_spark, "stop_spark", done.append)
+    with views_spark.ViewSession() as spark:
+        spark.add(ORDERS)
+        assert len(done) == 1
+    assert done == [{"master": "local[1]", "defaults": views_spark.STARTED}, session.sparkContext]
 
 
 def numbered(document: str) -> str:

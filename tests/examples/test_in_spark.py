@@ -31,7 +31,7 @@ def test_cache_invalidation(session: Any, tmp_path: Path) -> None:
     cache: dict[str, int] = {f"app.t:{i}": i for i in range(5)}
     log = sql.write(tmp_path / "log")
     query = cache_invalidation.follow(register(session), cache, "app.*", str(tmp_path / "checkpoint"), log=log)
-    until(lambda: query.awaitTermination(0.05) or len(cache) == 3)  # Spark's processAllAvailable sleeps for ten seconds
+    until(lambda: query.awaitTermination(1) or len(cache) == 3)  # Spark's processAllAvailable sleeps for ten seconds
     query.stop()
     assert sorted(cache) == ["app.t:0", "app.t:2", "app.t:4"]
 

@@ -92,7 +92,7 @@ def rows_of(found: list[dict[str, Any]]) -> list[Row]:
     return comparable([tuple(row[name] for name in COLUMNS) for row in found])
 
 
-def at_its_own_points(kind: str) -> Any:
+def at_its_own_points(kind: str) -> pytest.MarkDecorator:
     """The points of a target; and, where all tests run, those of the state, which are the same with each."""
     whole = pytest.param([*OF[kind]], id="all", marks=pytest.mark.thorough("test_into_memory has the state's points"))
     return pytest.mark.parametrize("points", [pytest.param([one for one in OF[kind] if one not in STATE], id="own"), whole])

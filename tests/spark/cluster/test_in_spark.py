@@ -21,6 +21,7 @@ from tests.support.spark.owners import captures_in, next_batch, owners, until
 from tests.support.spark.sessions import ROOT
 from tidemill.playground.server import PlaygroundThread
 
+SPARK_IS_ELSEWHERE = True
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TABLE = "CREATE DATABASE app; CREATE TABLE app.t (id INT PRIMARY KEY)"

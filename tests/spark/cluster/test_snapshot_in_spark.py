@@ -13,6 +13,7 @@ from tests.support.spark.owners import captures_in
 from tidemill.playground.server import PlaygroundThread
 from tidemill.process.children import environment
 
+SPARK_IS_ELSEWHERE = True
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = """

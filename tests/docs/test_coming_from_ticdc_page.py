@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def test_no_other_key_is_named() -> None:
         assert key in known or (key.endswith("*") and any(one.startswith(stem) for one in known)) or key == "level", key
 
 
+@cache
 def options_of(verb: str) -> set[str]:
     """Flags of a verb and its commands."""
     application: Any = typer.main.get_command(build([verb]))

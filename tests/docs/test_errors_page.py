@@ -25,11 +25,21 @@ class Found:
         self.given: dict[str, dict[str, object]] = {}
         self.bare: set[str] = set()  # codes without a class: what the supervisor says of a process
         for _, text in sources.files(r"\bclass |TM:Err"):
+            if not re.search(r"TM:Err|\bretryable\b", text):
+                self._note_bases(text)
+                continue
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.ClassDef):
                     self._note(node)
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"TM:Err\w+", node.value):
                     self.bare.add(node.value)
+
+    def _note_bases(self, text: str) -> None:
+        """Of classes that say neither: they may stand between one and another. To parse each file takes long."""
+        for name, bases in re.findall(r"^\s*class (\w+)\(([^)]*)\)", text, re.MULTILINE):
+            if name not in self.bases:
+                self.bases[name] = [base.strip() for base in bases.split(",")]
+                self.given[name] = {}
 
     def _note(self, node: ast.ClassDef) -> None:
         given: dict[str, object] = {

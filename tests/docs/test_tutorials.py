@@ -12,6 +12,7 @@ from tests.support.pages.terminals import ROOT, Line, Terminals, files_of, lines
 
 FOLDER = ROOT / "docs" / "tutorials"
 PAGES = sorted(FOLDER.glob("*.md"))
+SPARK_IS_ELSEWHERE = True
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.kafka, needs_a_network, needs_its_tmp]
 
 
@@ -79,6 +80,7 @@ def test_kafka_in_avro(desk: Desk) -> None:
     desk.run(lines)
 
 
+@pytest.mark.thorough("the other pages use the same server; what Spark has of a lake: tests/spark/source/test_source_in_spark.py")
 def test_delta_and_iceberg(desk: Desk) -> None:
     lines = desk.page("lake.md")
     desk.run(lines, "tidemill playground ctl sql 'BEGIN")
@@ -90,6 +92,9 @@ def test_delta_and_iceberg(desk: Desk) -> None:
     desk.run(lines)
 
 
+@pytest.mark.thorough(
+    "test_kafka_in_avro has the same server; what it writes into a MariaDB, and what diff finds: tests/sinks/mysql, tests/diff"
+)
 def test_mysql_verified(desk: Desk) -> None:
     lines = desk.page("mysql.md")
     desk.run(lines, "tidemill playground ctl sql 'BEGIN")
@@ -111,6 +116,7 @@ def test_a_client_of_canal(desk: Desk) -> None:
     desk.run(lines)
 
 
+@pytest.mark.thorough("test_kafka_in_avro has the same server and Kafka; changefeeds that come from TiCDC: tests/cli/cdc")
 def test_from_ticdc_and_back(desk: Desk) -> None:
     lines = desk.page("from-ticdc.md")
     desk.run(lines, "tidemill playground ctl sql 'INSERT INTO trade.orders VALUES (3")

@@ -10,6 +10,7 @@ import pytest
 
 from examples import cache_invalidation, feature_table
 from tests.support.changelog.sqllogs import SqlLog
+from tests.support.spark.owners import until
 from tests.support.spark.sessions import ROOT, spark_session
 from tidemill.spark import register
 
@@ -30,11 +31,12 @@ def test_cache_invalidation(session: Any, tmp_path: Path) -> None:
     cache: dict[str, int] = {f"app.t:{i}": i for i in range(5)}
     log = sql.write(tmp_path / "log")
     query = cache_invalidation.follow(register(session), cache, "app.*", str(tmp_path / "checkpoint"), log=log)
-    query.processAllAvailable()
+    until(lambda: query.awaitTermination(1) or len(cache) == 3)  # Spark's processAllAvailable sleeps for ten seconds
     query.stop()
     assert sorted(cache) == ["app.t:0", "app.t:2", "app.t:4"]
 
 
+@pytest.mark.thorough("what its cells read: tests/spark/source/test_source_in_spark.py")
 def test_the_notebook(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
     cells = json.loads((ROOT / "examples/changes.ipynb").read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {}

@@ -152,6 +152,8 @@ from tests.metrics.test_stalls import work
 from tidemill.metrics.stalls import StallWatch
 
 async def main():
+    print("loaded", flush=True)
+    sys.stdin.readline()
     with StallWatch(lambda stall: print(stall, flush=True), tick=0.01):
         print("begun", flush=True)
         for _ in range(30):
@@ -163,27 +165,35 @@ async def main():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", [pytest.param("asyncio", marks=pytest.mark.thorough("uvloop is the one that runs")), "uvloop"])
 def test_a_process_that_gets_no_cpu_tells_nothing(loop: str) -> None:
     """Beside three others that never rest, on one CPU, and with less right to it."""
     cpu = min(os.sched_getaffinity(0))
     meekly = ("taskset", "-c", str(cpu), "nice", "-n", "3")
+    child = subprocess.Popen([*meekly, sys.executable, "-c", BUSY, loop], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "loaded\n"
     others = [
-        subprocess.Popen([sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"]) for _ in range(3)
+        subprocess.Popen(
+            [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nprint(flush=True)\nwhile True: pass"],
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(3)
     ]
     try:
-        done = subprocess.run([*meekly, sys.executable, "-c", BUSY, loop], stdout=subprocess.PIPE, text=True, check=True)
+        assert [one.stdout.readline() for one in others if one.stdout is not None] == [b"\n"] * 3
+        said = child.communicate("\n")[0]
     finally:
         for one in others:
             one.kill()
-            one.wait()
-    assert done.stdout == "begun\n"
+            one.communicate()
+    assert (child.returncode, said) == (0, "begun\n")
 
 
 def test_a_process_that_is_stopped_for_a_while_tells_nothing() -> None:
-    child = subprocess.Popen([sys.executable, "-c", BUSY, "uvloop"], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen([sys.executable, "-c", BUSY, "uvloop"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    assert child.stdout.readline() == "begun\n"
+    assert [child.stdout.readline() for _ in range(2)] == ["loaded\n", "begun\n"]
     for _ in range(3):
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
@@ -267,7 +277,7 @@ assert gc.isenabled()
 """
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(i, marks=pytest.mark.thorough("more of the same")) for i in (1, 2))])
 def test_a_stack_that_changes_while_garbage_is_collected_is_read(attempt: int) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"attempt {attempt}: {done.stderr}"

@@ -180,7 +180,14 @@ def test_mistakes_are_told(tidemill: Run, arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [(), ("--gates",), ("--pds", "3")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        pytest.param(("--gates",), marks=pytest.mark.thorough("a gate listens there instead")),
+        pytest.param(("--pds", "3"), marks=pytest.mark.thorough("the first of three members listens there")),
+    ],
+)
 def test_a_taken_port_is_one_error(arguments: tuple[str, ...]) -> None:
     """The address, what is wrong with it and what to do; not a line of gRPC's own."""
     with PlaygroundThread() as playground:

@@ -11,7 +11,7 @@ from tidemill.playground.workload.mixed import Options
 from tidemill.playground.workload.names import make_workload
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough("another seed"))])
 def test_a_workload_with_ddl_is_read_back(seed: int) -> None:
     playground = Playground(seed)
     start_ts = playground.cluster.oracle.next()

@@ -27,6 +27,8 @@ from tidemill.spark.resident import ResidentRunner, serve
 pytestmark = pytest.mark.spark
 
 session = spark_session()
+RESIDENT = pytest.mark.thorough("a resident task that dies is the harder one")
+LOST = pytest.mark.thorough("dying_item is lost, too")
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +59,7 @@ def test_a_job(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Pat
     assert report.attempts == 1
 
 
-@pytest.mark.parametrize("fault", [faults.dying, faults.late])
+@pytest.mark.parametrize("fault", [pytest.param(faults.dying, marks=RESIDENT), faults.late])
 def test_a_job_that_is_lost_is_run_again_and_late_tasks_write_nothing(
     session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path, fault: Callable[[str], faults.Job]
 ) -> None:
@@ -121,7 +123,7 @@ def test_resident_tasks_stay_until_one_is_lost_between_batches(
     assert Delivered.read(tmp_path / "out").events == expected(world, "index-value", 2)
 
 
-@pytest.mark.parametrize("fault", [faults.dying_item, faults.failing_item, faults.late_item])
+@pytest.mark.parametrize("fault", [faults.dying_item, pytest.param(faults.failing_item, marks=LOST), faults.late_item])
 def test_a_batch_whose_resident_task_is_lost_is_run_again_and_late_ones_write_nothing(
     resident: Callable[..., Resident], delivery: Callable[..., BatchDriver], tmp_path: Path, fault: Callable[[str], faults.Work]
 ) -> None:

@@ -60,7 +60,15 @@ def _put_behind(broker: KafkaBroker, topic: str) -> None:
     producer.flush()
 
 
-@pytest.mark.parametrize(("protocol", "everywhere"), [("open-protocol", 3), ("canal-json&enable-tidb-extension=true", 1)])
+@pytest.mark.parametrize(
+    ("protocol", "everywhere"),
+    [
+        ("open-protocol", 3),
+        pytest.param(
+            "canal-json&enable-tidb-extension=true", 1, marks=pytest.mark.thorough("less order to check: each DDL is in one partition")
+        ),
+    ],
+)
 def test_what_a_tidb_session_with_many_ddls_gives(kafka_broker: KafkaBroker, tmp_path: Path, protocol: str, everywhere: int) -> None:
     """Each DDL in all partitions, or in the first alone; commit order around them."""
     topic = new_topic_name("verify")

@@ -17,7 +17,7 @@ from tests.support.views.grammar import query
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 session = spark_session()
-FIRST, MANY = int(os.environ.get("SEED", "0")), int(os.environ.get("SEEDS", "24"))
+FIRST, MANY = int(os.environ.get("SEED", "0")), int(os.environ.get("SEEDS", "7"))
 
 
 def test_random_queries(session: Any) -> None:

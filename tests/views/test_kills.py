@@ -13,7 +13,7 @@ from tests.support.servers.kafka import new_topic_name
 from tests.support.servers.mariadb import MariaDb, mariadb
 from tests.support.spark.sessions import spark_session
 from tests.support.views.compared import comparable
-from tests.support.views.dying import OF, ended, killed_at
+from tests.support.views.dying import OF, STATE, ended, killed_at
 from tests.support.views.orders import TOTALS, shop, upstream
 from tests.support.views.topic import states
 from tidemill.playground.programs.kafka_broker import KafkaBroker
@@ -51,15 +51,15 @@ def change(number: int) -> list[str]:
 class Kept:
     """A view into a target, and the same query into memory, which says what the target should have."""
 
-    def __init__(self, folder: Path, upstream: Upstream, kind: str, into: str) -> None:
+    def __init__(self, folder: Path, upstream: Upstream, kind: str, into: str, points: list[str]) -> None:
         self.views, self.kind, self._upstream, self._number = Views(folder / "views"), kind, upstream, 0
-        self.changed_ts = 0
+        self.changed_ts, self._points = 0, points
         create(self.views, "totals", upstream.log, TOTALS, into)
         create(self.views, "truth", upstream.log, TOTALS, "memory")
 
     def killed_at_each_point(self) -> Iterator[str]:
         """Die at each point. After every other death, a process dies at the next one while it makes good what the first has left."""
-        for number, point in enumerate(OF[self.kind]):
+        for number, point in enumerate(self._points):
             ts = self.changed()
             assert killed_at(self.views.folder, "totals", ts, self.kind, point), f"no process died {point}"
             yield point
@@ -92,8 +92,15 @@ def rows_of(found: list[dict[str, Any]]) -> list[Row]:
     return comparable([tuple(row[name] for name in COLUMNS) for row in found])
 
 
-def test_into_delta(shop: Upstream, tmp_path: Path) -> None:
-    kept = Kept(tmp_path, shop, "delta", f"delta://{tmp_path / 'lake'}")
+def at_its_own_points(kind: str) -> pytest.MarkDecorator:
+    """The points of a target; and, where all tests run, those of the state, which are the same with each."""
+    whole = pytest.param([*OF[kind]], id="all", marks=pytest.mark.thorough("test_into_memory has the state's points"))
+    return pytest.mark.parametrize("points", [pytest.param([one for one in OF[kind] if one not in STATE], id="own"), whole])
+
+
+@at_its_own_points("delta")
+def test_into_delta(shop: Upstream, tmp_path: Path, points: list[str]) -> None:
+    kept = Kept(tmp_path, shop, "delta", f"delta://{tmp_path / 'lake'}", points)
     for _ in kept.killed_at_each_point():
         pass
     table = DeltaTable(tmp_path / "lake" / "views" / "totals")
@@ -109,16 +116,16 @@ def test_into_delta(shop: Upstream, tmp_path: Path) -> None:
 
 
 def test_into_memory(shop: Upstream, tmp_path: Path) -> None:
-    kept = Kept(tmp_path, shop, "memory", "memory")
+    kept = Kept(tmp_path, shop, "memory", "memory", [*STATE])
     for _ in kept.killed_at_each_point():
         with View(kept.views, "totals") as view:
             kept.compare([(view.resolved_ts, rows_of(view.read().to_pylist()))])
 
 
-@pytest.mark.slow
-def test_into_a_database(shop: Upstream, tmp_path: Path, mariadb: MariaDb) -> None:
+@at_its_own_points("mysql")
+def test_into_a_database(shop: Upstream, tmp_path: Path, mariadb: MariaDb, points: list[str]) -> None:
     mariadb.clear()
-    kept = Kept(tmp_path, shop, "mysql", mariadb.uri)
+    kept = Kept(tmp_path, shop, "mysql", mariadb.uri, points)
     for _ in kept.killed_at_each_point():
         ((ts,),) = mariadb.rows("SELECT resolved_ts FROM views._tidemill")
         rows = mariadb.rows(f"SELECT {', '.join(COLUMNS)} FROM views.totals")
@@ -126,9 +133,10 @@ def test_into_a_database(shop: Upstream, tmp_path: Path, mariadb: MariaDb) -> No
 
 
 @pytest.mark.kafka
-def test_into_kafka(shop: Upstream, tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+@at_its_own_points("kafka")
+def test_into_kafka(shop: Upstream, tmp_path: Path, kafka_broker: KafkaBroker, points: list[str]) -> None:
     topic = new_topic_name("view")
-    kept = Kept(tmp_path, shop, "kafka", f"kafka://{kafka_broker.address}/{topic}?partition-num=2")
+    kept = Kept(tmp_path, shop, "kafka", f"kafka://{kafka_broker.address}/{topic}?partition-num=2", points)
     for _ in kept.killed_at_each_point():
         pass
     found = states(kafka_broker.address, topic)

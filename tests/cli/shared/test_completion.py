@@ -92,7 +92,7 @@ def test_tables_of_the_log(complete: Complete, tmp_path: Path) -> None:
     assert complete("tidemill resync --table ") == []
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *(pytest.param(one, marks=pytest.mark.thorough("made as bash's")) for one in ("zsh", "fish"))])
 def test_scripts_of_shells(shell: str, tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     command = [sys.executable, "-m", "tidemill.cli.main"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from tests.support.changelog.logs import golden_log
 from tidemill.capture.config import DEFAULT_GRACE, DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
@@ -27,8 +29,7 @@ RUN = ("run", "--pd", "h:1", "--sink-uri", "blackhole://")
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command of the command line, by what a person types."""
     for verb in VERBS:
-        application: Any = typer.main.get_command(build([verb]))
-        yield from _below(verb, application.commands[verb])
+        yield from _below(verb, application_of(verb).commands[verb])
 
 
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
@@ -37,9 +38,19 @@ def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _below(f"{name} {word}", inner)
 
 
-def command_line(name: str) -> typer.Typer:
-    """The application in which a command is loaded."""
-    return build([name.split()[0]])
+@cache
+def application_of(verb: str) -> Any:
+    """The application in which a verb is loaded. Typer makes one of functions, which takes longer than to print all its help."""
+    return typer.main.get_command(build([verb]))
+
+
+def printed(name: str, *arguments: str) -> str:
+    """What a command that ends well prints."""
+    out = io.StringIO()
+    with redirect_stdout(out), pytest.raises(SystemExit) as end:
+        application_of(name.split()[0])([*name.split(), *arguments])
+    assert end.value.code == 0, name
+    return out.getvalue()
 
 
 def options_of(command: Any) -> dict[str, Any]:
@@ -54,22 +65,19 @@ def rare(name: str, command: Any) -> list[str]:
 def test_help_leaves_out_what_is_rare_and_cuts_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for name, command in commands():
-        hidden, app = rare(name, command), command_line(name)
-        short = CliRunner().invoke(app, [*name.split(), "--help"])
-        assert short.exit_code == 0
-        names = re.findall(r"^│ (-.*?)(?:  | *│$)", short.output, re.MULTILINE)
+        hidden, short = rare(name, command), printed(name, "--help")
+        names = re.findall(r"^│ (-.*?)(?:  | *│$)", short, re.MULTILINE)
         words = {word.rstrip(",") for one in names for word in one.split()}
         assert {one.opts[0] for one in shown_options(command)} - words == set(hidden), name
-        assert max(map(len, short.output.splitlines())) <= 80, name
+        assert max(map(len, short.splitlines())) <= 80, name
         if not hidden:
             assert "--help-all" not in words, name
             continue
-        assert f"{len(hidden)} rare options are shown by --help-all." in short.output
-        whole = CliRunner().invoke(app, [*name.split(), "--help-all"])
-        assert whole.exit_code == 0
+        assert f"{len(hidden)} rare options are shown by --help-all." in short
+        whole = printed(name, "--help-all")
         for one in shown_options(command):
             for spelling in one.opts:
-                assert re.search(rf"(?<![\w-]){spelling}(?![\w-])", whole.output), f"{name} {spelling}"
+                assert re.search(rf"(?<![\w-]){spelling}(?![\w-])", whole), f"{name} {spelling}"
 
 
 def test_the_table_of_panels_has_options_that_there_are_once() -> None:
@@ -96,11 +104,10 @@ def test_help_is_printed_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> No
     """What looks like markup, as [canal] does, would be left out."""
     monkeypatch.setenv("COLUMNS", "1000")
     for name, command in commands():
-        everything = "--help-all" if rare(name, command) else "--help"
-        printed = CliRunner().invoke(command_line(name), [*name.split(), everything]).output
+        everything = printed(name, "--help-all" if rare(name, command) else "--help")
         for parameter in command.params:
             if parameter.help and not getattr(parameter, "hidden", False):
-                assert parameter.help.replace("\\[", "[") in printed, f"{name} {parameter.name}"
+                assert parameter.help.replace("\\[", "[") in everything, f"{name} {parameter.name}"
 
 
 def test_machine_output_is_asked_for_in_one_way() -> None:

@@ -33,6 +33,7 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
     return [row["id"] for row in rows]
 
 
+@pytest.mark.thorough("test_object_store.py has TLS and an owner that is killed; test_in_spark.py has a restarted stream")
 def test_a_stream_of_a_cluster_by_tls_outlives_its_capture(folder: Path, tmp_path: Path) -> None:
     authority = Authority()
     server, client = authority.sign("server"), authority.sign("client")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,20 +16,24 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from tests.support.spark.owners import captures_in, owners, until
+from tests.support.spark.frames import Stream, needs_streams
+from tests.support.spark.owners import captures_in, next_batch, owners, until
 from tests.support.spark.sessions import ROOT
 from tidemill.playground.server import PlaygroundThread
 
+SPARK_IS_ELSEWHERE = True
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+TABLE = "CREATE DATABASE app; CREATE TABLE app.t (id INT PRIMARY KEY)"
 APPLICATION = """
 import sys
 from pathlib import Path
+from tests.support.spark.sessions import QUICK
 from tidemill.spark import register
 from tidemill.spark.session import start_session
 
 pd, place = sys.argv[1], Path(sys.argv[2])
-spark = register(start_session(place / "spark.log", master="local[2]", extra={}))
+spark = register(start_session(place / "spark.log", master="local[2]", extra={}, defaults=QUICK))
 changes = spark.readStream.format("tidemill").option("pd", pd).option("table", "app.t").load()
 query = changes.select("id").writeStream.foreachBatch(
     lambda frame, number: (place / f"batch-{number}").write_text(" ".join(str(row.id) for row in frame.collect()))
@@ -68,17 +73,37 @@ class _Application:
         until(lambda: condition() or self._process.poll() is not None)
 
 
+def _killed(cluster: PlaygroundThread, place: Path, folder: Path, number: int) -> None:
+    """Run an application until it has a row of this number. When it is killed, its capture ends."""
+    with _Application(cluster.pd_address, place) as application:
+        application.until(lambda: owners(folder) and [*folder.glob("*/log/log.json")])
+        cluster.execute(f"INSERT INTO app.t VALUES ({number})")
+        application.until(partial(_has_rows, place, number + 1))
+        (owner,) = owners(folder)
+        (capture,) = owner.children()
+    psutil.wait_procs([owner, capture])
+    assert owners(folder) == []
+    cluster.execute(f"INSERT INTO app.t VALUES ({number + 1})")
+
+
+@needs_streams
 def test_a_killed_application(tmp_path: Path) -> None:
+    """A stream that begins where its checkpoint says, as that of the next application does, has the rows that came meanwhile."""
     with PlaygroundThread(5) as cluster, captures_in(tmp_path / "captures") as folder:
-        cluster.execute("CREATE DATABASE app; CREATE TABLE app.t (id INT PRIMARY KEY)")
-        for first in (0, 2):
-            with _Application(cluster.pd_address, tmp_path) as application:
-                application.until(lambda: owners(folder) and [*folder.glob("*/log/log.json")])
-                cluster.execute(f"INSERT INTO app.t VALUES ({first})")
-                application.until(partial(_has_rows, tmp_path, first + 1))
-                (owner,) = owners(folder)
-                (capture,) = owner.children()
-            psutil.wait_procs([owner, capture])
-            assert owners(folder) == []
-            cluster.execute(f"INSERT INTO app.t VALUES ({first + 1})")
+        cluster.execute(TABLE)
+        _killed(cluster, tmp_path, folder, 0)
+        last = max((tmp_path / "checkpoint/offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        at = json.loads(last.read_text().splitlines()[-1])
+        stream = Stream("", at, pd=cluster.pd_address, table="app.t")
+        assert [row["id"] for row in next_batch(stream)] == [1]
+        assert len(owners(folder)) == 1
+    assert _rows(tmp_path) == [0]
+
+
+@pytest.mark.thorough("test_a_killed_application goes on at the same offset, without the next one's Spark")
+def test_an_application_and_the_next_are_killed(tmp_path: Path) -> None:
+    with PlaygroundThread(5) as cluster, captures_in(tmp_path / "captures") as folder:
+        cluster.execute(TABLE)
+        for number in (0, 2):
+            _killed(cluster, tmp_path, folder, number)
         assert _rows(tmp_path) == [0, 1, 2], "each row is in one batch"

@@ -13,6 +13,7 @@ from tests.support.spark.owners import captures_in
 from tidemill.playground.server import PlaygroundThread
 from tidemill.process.children import environment
 
+SPARK_IS_ELSEWHERE = True
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = """
@@ -33,6 +34,9 @@ stop_spark(spark)
 """
 
 
+@pytest.mark.thorough(
+    "test_captures.py has the rows that come first; what a process takes from a Spark around it: tests/process/test_children.py"
+)
 def test_a_stream_in_a_session_with_unix_sockets_has_the_tables_rows(tmp_path: Path) -> None:
     """Its first run waits for them: a query that takes what is there now must not end without."""
     with captures_in(tmp_path / "captures"), PlaygroundThread(11) as cluster:

@@ -55,8 +55,9 @@ def patiently(work: Callable[[], Any]) -> Any:
 
 
 def shares(module: object) -> bool:
-    """Whether the tests of a module use the Spark of all."""
-    return any(getattr(module, "session", None) is one for one in _fixtures)
+    """Whether the Spark of all may go on while a module's tests run: they use it, or `SPARK_IS_ELSEWHERE` there says that theirs runs in
+    other processes. It takes ten CPU seconds to start it again."""
+    return getattr(module, "SPARK_IS_ELSEWHERE", False) or any(getattr(module, "session", None) is one for one in _fixtures)
 
 
 def end_session() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter  # Typer loads it when it has options to read
+
 from tidemill.cli.main import main
 from tidemill.spark.source import reading  # with the kernels
 from tidemill.views.definition import Views
@@ -73,6 +75,7 @@ def _run(place: Path, name: str, until_ts: int, target: str, point: str) -> int 
 
 def _child(place: str, name: str, until_ts: int, target: str, point: str) -> None:
     assert reading is not None
+    assert TypeAdapter is not None
     if point:
         owner, method, behind = OF[target][point]
         setattr(owner, method, _dying(getattr(owner, method), behind=behind))

@@ -76,7 +76,10 @@ def bucket(s3_server: str) -> str:  # noqa: F811
     return s3_server
 
 
-@pytest.fixture(params=["folder", "s3"])
+ON_S3 = pytest.mark.thorough("a seat on an object store is in test_who_took_the_seat_last_writes")
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=ON_S3)])
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> GrowingStore:
     """A store in a folder, or on an object store."""
     if request.param == "folder":
@@ -267,8 +270,10 @@ def test_storage_without_conditional_writes_is_refused_before_the_server_listens
             PlainClient(f"127.0.0.1:{port}")
 
 
-def test_who_took_the_seat_last_writes(store: GrowingStore) -> None:
-    first, second = Seat(store.storage), Seat(store.storage)
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_who_took_the_seat_last_writes(place: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "store", sync=False) if place == "folder" else open_storage(url_of(request.getfixturevalue("bucket")))
+    first, second = Seat(storage), Seat(storage)
     first.take()
     with first.held():
         pass

@@ -231,18 +231,18 @@ def test_a_server_that_was_frozen_neither_serves_nor_acknowledges(anywhere: Grow
 
 
 @pytest.mark.slow
-def test_zookeeper_that_goes_away_and_comes_back(store: GrowingStore, tmp_path: Path) -> None:
+@pytest.mark.last
+def test_zookeeper_that_goes_away_and_comes_back(store: GrowingStore, zookeeper: ZooKeeper) -> None:
     """Nobody knows then who serves, so nobody does."""
-    with ZooKeeper(tmp_path / "zookeeper") as own:
-        alone = server(store, own)
-        own.stop()
-        alone.said_now("does not serve any more")
-        awaited(lambda: refused(alone.address))
-        own.start()
-        alone.said_now("serving d at", times=2)
-        with PlainClient(alone.address) as client:
-            assert client.get(0) == (1, [b"begin 20"])
-        assert alone.stop() == 0
+    alone = server(store, zookeeper)
+    zookeeper.stop()
+    alone.said_now("does not serve any more")
+    awaited(lambda: refused(alone.address))
+    zookeeper.start()
+    alone.said_now("serving d at", times=2)
+    with PlainClient(alone.address) as client:
+        assert client.get(0) == (1, [b"begin 20"])
+    assert alone.stop() == 0
 
 
 def refused(address: str) -> bool:

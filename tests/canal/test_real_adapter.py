@@ -58,6 +58,7 @@ def test_it_synchronizes_everything(tmp_path: Path) -> None:
     assert lost
 
 
+@pytest.mark.thorough("its nodes in ZooKeeper, and the server that takes over, are in tests/canal/server/test_turns.py")
 def test_a_cluster_client_finds_the_server_that_takes_over(tmp_path: Path) -> None:
     """Canal's ClusterCanalConnector by a real ZooKeeper: the server that it reads is killed half-way, and everything arrives."""
     want = [shapes(one) for one in map(told, made(tmp_path)) if one["type"] == "ROWDATA"]

@@ -60,7 +60,7 @@ def test_killed_in_the_middle_again_and_again(kafka_broker: KafkaBroker, tmp_pat
     make_topic(kafka_broker, topic, 2)
     written = delivery(messages, 2, Random(7))
     flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--tz", "UTC", "--flush-interval", "10ms")
-    pieces = 3
+    pieces = 2
     for piece in range(pieces):
         before = flushed_ts(file)
         with Process(tmp_path, *flags) as consumer:

@@ -32,7 +32,7 @@ def test_a_stream_that_is_stopped_and_goes_on(kafka_broker: KafkaBroker, session
     half = len(written) // 2
     for piece, until in ((written[:half], 1), (written[half:], messages[-1].ts)):
         write(kafka_broker, topic, piece)
-        query, consumer = consume_stream(session, uri, sink, trigger="0 seconds", maxOffsetsPerTrigger="700")
+        query, consumer = consume_stream(session, uri, sink, trigger="0 seconds", maxOffsetsPerTrigger="1400")
         try:
             query.processAllAvailable()
             assert consumer.consumer.ordering.flushed_ts >= until
@@ -49,7 +49,7 @@ def test_a_target_that_is_locked_for_a_while(
 ) -> None:
     """The batch waits; what it and those before it had taken is read again where it has to be. There is a limit to a batch by default."""
     monkeypatch.setattr("tidemill.consumer.tables.sqlite._BUSY_S", 0.1)
-    monkeypatch.setattr("tidemill.consumer.spark.MAX_OFFSETS", 300)
+    monkeypatch.setattr("tidemill.consumer.spark.MAX_OFFSETS", 700)
     topic, file = new_topic_name("locked"), tmp_path / "tables.db"
     messages = until_last_drop()
     make_topic(kafka_broker, topic, 2)

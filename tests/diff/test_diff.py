@@ -235,9 +235,9 @@ def test_on_spark_it_finds_the_same(db: MariaDb, log: str, tmp_path: Path, capsy
     db.run(
         "UPDATE app.wide SET c = 77 WHERE a = 3", "DELETE FROM app.keyless WHERE a = 1", "INSERT INTO app.strings VALUES ('new', 7, 'x')"
     )
-    here = diff(capsys, "--log", log, "--sink-uri", db.uri, "--chunk-size", 1)
+    here = diff(capsys, "--log", log, "--sink-uri", db.uri, "--chunk-size", 3)
     on_spark = tmp_path / "spark.sql"
-    code, found = diff(capsys, "--log", log, "--sink-uri", db.uri, "--chunk-size", 1, "--fix-sql", on_spark, "--master", "local[2]")
+    code, found = diff(capsys, "--log", log, "--sink-uri", db.uri, "--chunk-size", 3, "--fix-sql", on_spark, "--master", "local[2]")
     assert (code, found) == here
     repaired(db, on_spark)
     assert diff(capsys, "--log", log, "--sink-uri", db.uri)[0] == 0

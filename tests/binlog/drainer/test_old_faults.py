@@ -218,7 +218,7 @@ def test_a_ddl_that_is_refused_downstream_tells_how_to_leave_it_out(mariadb: Mar
 
 @pytest.mark.parametrize("settings", FORMS, ids=str)
 def test_of_deletes_that_are_filtered_nothing_is_kept(settings: dict[str, Any]) -> None:
-    """60 MiB of deletes go by, of which a MiB at a time is there."""
+    """30 MiB of deletes go by, of which a MiB at a time is there."""
     row = b"".join(encode_datum(Datum(DatumFlag.VARINT, one)) for one in (1, 7)) + encode_datum(Datum(DatumFlag.VARINT, 2))
     deleted = row + encode_datum(Datum(DatumFlag.COMPACT_BYTES, bytes(1000)))
     mutation = TableMutation(50, deleted=(deleted,) * 1000, sequence=(MutationType.DELETE_ROW,) * 1000)
@@ -230,7 +230,7 @@ def test_of_deletes_that_are_filtered_nothing_is_kept(settings: dict[str, Any]) 
         await reading.read(block(binlog_of(CREATED)))
         tracemalloc.start()
         try:
-            for number in range(60):
+            for number in range(30):
                 some = block(Binlog(BinlogType.COMMIT, BEGIN + 20 + number, BEGIN + 21 + number, b"k", value))
                 found = await reading.read(some)
                 assert (list(found.entries), found.count) == ([], 1)

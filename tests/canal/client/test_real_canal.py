@@ -70,6 +70,7 @@ def test_a_refused_acknowledgement(server: RealCanal) -> None:
         assert reader.get_without_ack(1000).raw == tuple(ENTRIES)
 
 
+@pytest.mark.thorough("test_the_life_of_a_client has the server, test_clients.py the client")
 def test_async(server: RealCanal) -> None:
     async def read() -> list[bytes]:
         options = {"user": "canal", "password": PASSWORD, "filter": ""}
@@ -84,6 +85,7 @@ def test_async(server: RealCanal) -> None:
     assert asyncio.run(read()) == ENTRIES
 
 
+@pytest.mark.thorough("test_session.py has it with a model of this server, test_with_server.py with a real one of ours")
 def test_a_server_that_is_killed(server: RealCanal) -> None:
     """The next one has the same entries, and counts batches from 1: what was open is not acknowledged by mistake."""
     with client(server.port, reconnect=Backoff(first=0.05, longest=0.5)) as reader:

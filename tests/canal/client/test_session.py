@@ -316,8 +316,11 @@ def test_headers_of_a_large_batch_are_not_kept() -> None:
     assert len(small._entries) == 5
 
 
+MORE_SEEDS = pytest.mark.thorough("the first twenty seeds have all kinds of faults")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=MORE_SEEDS) for seed in range(20, 150))])
 def test_nothing_is_lost_and_nothing_skipped(seed: int) -> None:
     """Under lost connections, lost answers and servers that are started again: what is acknowledged was processed, and all is processed."""
     chance = random.Random(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -452,9 +453,12 @@ BODIES = st.one_of(
 )
 PIECES = st.one_of(BODIES.map(lambda body: frame(write_packet(body))), st.binary(max_size=40), st.binary(max_size=30).map(frame))
 
+FUZZ = int(os.environ.get("TIDEMILL_FUZZ", "1"))
+"""So many times as many sequences of bytes."""
+
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100 * FUZZ, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, max_size=30), st.booleans(), st.booleans(), st.integers(1, 100))
 def test_whatever_comes_is_answered_or_closes(pieces: list[bytes], login: bool, secret: bool, cut: int) -> None:
     t = talk(SOME, access=SECRET if secret else None, login=login and not secret)

@@ -76,7 +76,10 @@ def bucket(s3_server: str) -> str:  # noqa: F811
     return s3_server
 
 
-@pytest.fixture(params=["folder", "s3"])
+ON_S3 = pytest.mark.thorough("a seat on an object store is in test_who_took_the_seat_last_writes")
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=ON_S3)])
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> GrowingStore:
     """A store in a folder, or on an object store."""
     if request.param == "folder":
@@ -228,18 +231,18 @@ def test_a_server_that_was_frozen_neither_serves_nor_acknowledges(anywhere: Grow
 
 
 @pytest.mark.slow
-def test_zookeeper_that_goes_away_and_comes_back(store: GrowingStore, tmp_path: Path) -> None:
+@pytest.mark.last
+def test_zookeeper_that_goes_away_and_comes_back(store: GrowingStore, zookeeper: ZooKeeper) -> None:
     """Nobody knows then who serves, so nobody does."""
-    with ZooKeeper(tmp_path / "zookeeper") as own:
-        alone = server(store, own)
-        own.stop()
-        alone.said_now("does not serve any more")
-        awaited(lambda: refused(alone.address))
-        own.start()
-        alone.said_now("serving d at", times=2)
-        with PlainClient(alone.address) as client:
-            assert client.get(0) == (1, [b"begin 20"])
-        assert alone.stop() == 0
+    alone = server(store, zookeeper)
+    zookeeper.stop()
+    alone.said_now("does not serve any more")
+    awaited(lambda: refused(alone.address))
+    zookeeper.start()
+    alone.said_now("serving d at", times=2)
+    with PlainClient(alone.address) as client:
+        assert client.get(0) == (1, [b"begin 20"])
+    assert alone.stop() == 0
 
 
 def refused(address: str) -> bool:
@@ -267,8 +270,10 @@ def test_storage_without_conditional_writes_is_refused_before_the_server_listens
             PlainClient(f"127.0.0.1:{port}")
 
 
-def test_who_took_the_seat_last_writes(store: GrowingStore) -> None:
-    first, second = Seat(store.storage), Seat(store.storage)
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_who_took_the_seat_last_writes(place: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "store", sync=False) if place == "folder" else open_storage(url_of(request.getfixturevalue("bucket")))
+    first, second = Seat(storage), Seat(storage)
     first.take()
     with first.held():
         pass

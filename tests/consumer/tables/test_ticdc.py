@@ -17,6 +17,7 @@ LOST = {("pub", "onlinep"), ("pub", "large")}
 """Rows that were written while REORGANIZE PARTITION ran are in no message of TiCDC: it did not know their partition yet. The golden files
 have no large rows in Canal-JSON."""
 
+OTHERS = pytest.mark.thorough("the same tables by another protocol; tests/consumer/test_consume.py has one of Canal-JSON")
 ENDS = (DdlType.DROP_TABLE, DdlType.DROP_SCHEMA)
 
 
@@ -27,7 +28,7 @@ def present(ids: dict[tuple[str, str], int], name: tuple[str, str], ts: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("file", "config"), [("open", "default"), ("canal_json", "ext")])
+@pytest.mark.parametrize(("file", "config"), [("open", "default"), pytest.param("canal_json", "ext", marks=OTHERS)])
 def test_tables_hold_what_they_held_upstream_at_every_ddl(file: str, config: str) -> None:
     read = reader()
     tables = SqliteTables(MEMORY)

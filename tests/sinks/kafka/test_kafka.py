@@ -225,27 +225,14 @@ def test_a_message_that_the_topic_does_not_take(kafka_broker: KafkaBroker, topic
     assert sink.flush() == 1
 
 
-def test_a_broker_that_restarts_in_the_middle(kafka_broker: KafkaBroker, topic: str, sinks: list[KafkaTaskSink]) -> None:
-    uri = address(kafka_broker, topic, "partition-num=2")
-    open_driver_sink(uri).ensure_topics({topic})
-    targets = [(topic, p) for p in range(2)]
-    items = some_items(6000, 2)
-    sink = opened(sinks, uri)
-    sink.begin(context())
-    sink.deliver(messages_of(items[:3000]), targets)
-    kafka_broker.stop(kill=True)
-    sink.deliver(messages_of(items[3000:]), targets)
-    starter = threading.Thread(target=kafka_broker.start)
-    starter.start()
-    acked = sink.flush()
-    starter.join()
-    assert acked == len(items)
-    assert by_partition(read_topic(kafka_broker.address, topic)) == expected(items, 2), "idempotent: in order, nothing twice"
-
-
-def test_a_broker_that_stays_away_fails_the_try_and_nothing_of_it_comes_later(
+def test_a_broker_that_goes_away_and_comes_back(
     kafka_broker: KafkaBroker, topic: str, sinks: list[KafkaTaskSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Who waits for it has sent everything once and in order. Where it stays away too long the attempt fails, and nothing of it comes later."""
+    patient, items = new_topic_name(), some_items(6000, 2)
+    open_driver_sink(address(kafka_broker, patient, "partition-num=2")).ensure_topics({patient})
+    waiting = opened(sinks, address(kafka_broker, patient, "partition-num=2"))
+    waiting.begin(context())
     monkeypatch.setattr(options, "DELIVERY_TIMEOUT_MS", 3000)
     monkeypatch.setattr(options, "METADATA_TIMEOUT", 2.0)
     uri = address(kafka_broker, topic, "partition-num=1&sasl-mechanism=plain")
@@ -257,8 +244,10 @@ def test_a_broker_that_stays_away_fails_the_try_and_nothing_of_it_comes_later(
     sink.begin(context())
     sink.deliver(messages_of([(0, b"first", b"")]), [(topic, 0)])
     assert sink.flush() == 1
+    waiting.deliver(messages_of(items[:3000]), [(patient, p) for p in range(2)])
     kafka_broker.stop(kill=True)
     try:
+        waiting.deliver(messages_of(items[3000:]), [(patient, p) for p in range(2)])
         sink.begin(context(batch=2))
         sink.deliver(messages_of([(0, b"lost", b"")]), [(topic, 0)])
         with pytest.raises(SinkUnavailable, match=r"1 of 1 messages not acknowledged, none for .*refused") as caught:
@@ -274,8 +263,14 @@ def test_a_broker_that_stays_away_fails_the_try_and_nothing_of_it_comes_later(
         with pytest.raises(SinkUnavailable, match="describing topic"):
             open_driver_sink(uri).ensure_topics({topic})
     finally:
-        kafka_broker.start()
+        monkeypatch.setattr(options, "DELIVERY_TIMEOUT_MS", 600_000)  # the patient one has had no answer all the time
+        starter = threading.Thread(target=kafka_broker.start)
+        starter.start()
+        acked = waiting.flush()
+        starter.join()
     monkeypatch.undo()
+    assert acked == len(items)
+    assert by_partition(read_topic(kafka_broker.address, patient)) == expected(items, 2), "idempotent: in order, nothing twice"
     sink.begin(context(batch=2, epoch=3))
     sink.deliver(messages_of([(0, b"second", b"")]), [(topic, 0)])
     assert sink.flush() == 1

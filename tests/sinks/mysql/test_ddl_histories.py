@@ -28,7 +28,10 @@ from tidemill.sinks.mysql.dialect import RULES, For
 from tidemill.tidb.ddltext import ExactDialect, Part, canonical_ddl
 
 STATEMENTS = 16
-SEEDS = range(2 * int(os.environ.get("TIDEMILL_FUZZ", "1")))
+SEEDS = [
+    pytest.param(seed, marks=[pytest.mark.thorough("another seed")] * (seed == 1))
+    for seed in range(2 * int(os.environ.get("TIDEMILL_FUZZ", "1")))
+]
 NAMES = ("Orders", "people", "T-1", "日本", "a b")
 TYPES = (
     "INT DEFAULT 3", "BIGINT NOT NULL DEFAULT -1", "VARCHAR(20) DEFAULT 'it''s \\\\ x'", "DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6)",

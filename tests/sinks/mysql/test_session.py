@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -191,6 +192,13 @@ def test_tls_and_certificates_of_clients(secured: Secured, uri: str, fine: bool)
     ((_, cipher),) = connection.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
     connection.close()
     assert cipher
+
+
+@pytest.mark.slow
+def test_without_a_word_of_tls_no_certificates_are_read(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read those of the system takes some 50 ms of CPU, at each connection."""
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    Connection(parse_sink_uri(f"mysql://tls:p@127.0.0.1:{secured.db.port}/").database).close()
 
 
 @pytest.mark.slow

@@ -75,8 +75,13 @@ def entries() -> tuple[list[Line], dict[int, Entry]]:
 
 def upstream(db: MariaDb) -> tuple[Rows, set[int]]:
     """The rows that the real Drainer wrote, and the commit ts of what of the recording MariaDB takes. The server is empty afterwards."""
-    cases, found = entries()
     db.clear()
+    return _upstream(db)
+
+
+@cache
+def _upstream(db: MariaDb) -> tuple[Rows, set[int]]:
+    cases, found = entries()
     refused = replay(db, cases, found)
     rows = rows_of(db)
     db.clear()

@@ -6,6 +6,8 @@ import random
 from datetime import UTC
 from typing import Any
 
+import pytest
+
 from tests.support.servers.mariadb import MariaDb
 from tidemill.binlog.ddls import Ddl
 from tidemill.binlog.drainer.outlets import Outlet, open_outlet
@@ -54,6 +56,14 @@ MANNERS: list[dict[str, Any]] = [
     {"worker_count": 1, "txn_batch": 20, "to": {"merge": True}},
     {"worker_count": 8, "enable_dispatch": False},
 ]
+SAFE_S = (0.0, 300.0)
+_OTHER = pytest.mark.thorough("each manner is run with the other time, and each time with other manners")
+SETTINGS = [
+    pytest.param(manner, safe_s, marks=[_OTHER] * other)
+    for number, manner in enumerate(MANNERS)
+    for safe_s, other in zip(SAFE_S, (not number % 2, number % 2), strict=True)
+]
+"""Manners, and how long a Drainer replaces rows for."""
 
 
 _UNIQUE = {"id": 1, "idx_name": {"O": "v", "L": "v"}, "idx_cols": [{"name": {"O": "v", "L": "v"}, "offset": 1, "length": -1}], "state": 5}

@@ -56,25 +56,37 @@ def _value(column: ColumnInfo, found: Any) -> Value:
 
 def rows_in(db: MariaDb, info: TableInfo, name: tuple[str, str]) -> list[dict[str, Value]] | None:
     """The rows of a table downstream; None: it is not there."""
+    with _session(db) as cursor:
+        return _rows(cursor, info, name)
+
+
+@contextlib.contextmanager
+def _session(db: MariaDb) -> Iterator[Any]:
+    with contextlib.closing(db.connect(conv={}, init_command="SET time_zone = '+00:00'")) as connection, connection.cursor() as cursor:
+        yield cursor
+
+
+def _rows(cursor: Any, info: TableInfo, name: tuple[str, str]) -> list[dict[str, Value]] | None:
     columns = info.output_columns
     listed = ", ".join(map(_selected, columns)) or "1"
-    with contextlib.closing(db.connect(conv={}, init_command="SET time_zone = '+00:00'")) as connection, connection.cursor() as cursor:
-        if not db.rows(f"SELECT 1 FROM information_schema.tables WHERE table_schema = '{name[0]}' AND table_name = '{name[1]}'"):
-            return None
-        cursor.execute(f"SELECT {listed} FROM `{name[0]}`.`{name[1]}`")
-        return [{c.name: _value(c, v) for c, v in zip(columns, row, strict=False)} for row in cursor.fetchall()]
+    there = f"SELECT 1 FROM information_schema.tables WHERE table_schema = '{name[0]}' AND table_name = '{name[1]}'"
+    if not cursor.execute(there):
+        return None
+    cursor.execute(f"SELECT {listed} FROM `{name[0]}`.`{name[1]}`")
+    return [{c.name: _value(c, v) for c, v in zip(columns, row, strict=False)} for row in cursor.fetchall()]
 
 
 def differences(db: MariaDb, truth: Truth) -> Iterator[Difference]:
     """Every difference between the tables downstream and the upstream's."""
-    for name, (info, rows) in sorted(truth.items()):
-        found = rows_in(db, info, name)
-        if found is None:
-            yield Difference(name, f"it is not there; upstream has {len(rows)} rows")
-        elif isinstance(db, RealDatabase):
-            yield from compare_table(name, info, _with_documents(info, rows), _with_documents(info, found))
-        else:
-            yield from compare_table(name, info, rows, found)
+    with _session(db) as cursor:
+        for name, (info, rows) in sorted(truth.items()):
+            found = _rows(cursor, info, name)
+            if found is None:
+                yield Difference(name, f"it is not there; upstream has {len(rows)} rows")
+            elif isinstance(db, RealDatabase):
+                yield from compare_table(name, info, _with_documents(info, rows), _with_documents(info, found))
+            else:
+                yield from compare_table(name, info, rows, found)
 
 
 def _with_documents(info: TableInfo, rows: Sequence[Mapping[str, Value]]) -> list[dict[str, Value]]:

@@ -98,9 +98,9 @@ class MariaDbServer:
         raise MariaDbError(f"{Path(self._program).name} does not start: {(self.folder / 'server.log').read_text()[-1000:]}")
 
     def connect(self, **given: Any) -> Any:
-        """A connection for the caller."""
-        asked = {"host": "127.0.0.1", "port": self.port, "user": "root", "charset": "utf8mb4", "autocommit": True} | given
-        return pymysql.connect(**asked)
+        """A connection for the caller, without TLS: PyMySQL would read the system's certificates each time."""
+        asked = {"host": "127.0.0.1", "port": self.port, "user": "root", "charset": "utf8mb4", "autocommit": True, "ssl_disabled": True}
+        return pymysql.connect(**asked | given)
 
     def kill(self) -> None:
         """`kill -9`."""

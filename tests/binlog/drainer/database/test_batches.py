@@ -11,7 +11,7 @@ import pytest
 from tests.support.binlog.drained import RecordedSchemas, history, recorded, with_fillers
 from tests.support.binlog.effects import differing, rows_of, upstream
 from tests.support.binlog.in_batches import as_binlog, delivered
-from tests.support.binlog.made import INFO, MADE, MANNERS, TWO_KEYS, ddl, inserted, outlet, two_key_history
+from tests.support.binlog.made import INFO, MADE, MANNERS, SETTINGS, TWO_KEYS, ddl, inserted, outlet, two_key_history
 from tests.support.binlog.read_logs import GivenSchemas
 from tests.support.servers.mariadb import MariaDb
 from tidemill.binlog.drainer import mysql
@@ -38,8 +38,7 @@ def test_recorded_binlogs_in_batches_give_the_rows_that_the_real_drainer_wrote(m
         assert differing(want, rows_of(mariadb)) == set(), manner
 
 
-@pytest.mark.parametrize("safe_s", [0.0, 300.0])
-@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize(("manner", "safe_s"), SETTINGS)
 def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstream(
     mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch, manner: dict[str, Any], safe_s: float
 ) -> None:
@@ -54,8 +53,7 @@ def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstre
     assert written(mariadb, found, manner) == rows
 
 
-@pytest.mark.parametrize("safe_s", [0.0, 300.0])
-@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize(("manner", "safe_s"), SETTINGS)
 def test_large_transactions_come_in_pieces_and_end_where_they_are_upstream(
     mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch, manner: dict[str, Any], safe_s: float
 ) -> None:
@@ -65,7 +63,7 @@ def test_large_transactions_come_in_pieces_and_end_where_they_are_upstream(
     monkeypatch.setattr(batching, "LARGE_BYTES", 0)
     monkeypatch.setattr(batching, "PIECE_ROWS", 2)
     monkeypatch.setattr("tidemill.binlog.drainer.rows.encoding.CHUNK", 2)
-    transactions, rows = two_key_history(random.Random(str(manner)), 100, most=30)
+    transactions, rows = two_key_history(random.Random(str(manner)), 40, most=30)
     binlogs = [as_binlog(one) for one in transactions if isinstance(one, Transaction)]
     found = [one for binlog in binlogs for one in asyncio.run(delivered(GivenSchemas([TWO_KEYS]), [binlog]))]
     assert all(isinstance(one, Rows) and isinstance(one.batches, batching.Pieces) for one in found)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.binlog.effects import differing, entries, rows_of, upstream
-from tests.support.binlog.made import MANNERS, outlet, two_key_history
+from tests.support.binlog.made import MANNERS, SETTINGS, outlet, two_key_history
 from tests.support.servers.mariadb import MariaDb
 from tidemill.binlog.ddls import Ddl
 from tidemill.binlog.drainer.savepoint import Position
@@ -44,16 +44,18 @@ def ddl(ts: int, query: str, schema: str = "d") -> DdlBinlog:
 MADE: list[Entry] = [ddl(1, "CREATE DATABASE d"), ddl(2, "CREATE TABLE t (id INT PRIMARY KEY, v INT)")]
 
 
+ALONE = pytest.mark.thorough("one worker alone: many workers have more orders, and test_batches.py has this one with batches")
+
+
 @pytest.mark.slow
-def test_every_manner_gives_the_rows_that_the_real_drainer_wrote(mariadb: MariaDb) -> None:
+@pytest.mark.parametrize("manner", [pytest.param(one, marks=[ALONE] * (one["worker_count"] == 1)) for one in MANNERS])
+def test_every_manner_gives_the_rows_that_the_real_drainer_wrote(mariadb: MariaDb, manner: dict[str, Any]) -> None:
     want, taken = upstream(mariadb)
     found = entries()[1]
-    for manner in MANNERS:
-        mariadb.clear()
-        made = outlet(mariadb, **manner)
-        made.write([found[ts] for ts in sorted(taken)])
-        made.close()
-        assert differing(want, rows_of(mariadb)) == set(), manner
+    made = outlet(mariadb, **manner)
+    made.write([found[ts] for ts in sorted(taken)])
+    made.close()
+    assert differing(want, rows_of(mariadb)) == set()
     assert len(want) > 45
 
 
@@ -148,8 +150,7 @@ def test_0_in_an_auto_increment_column_stays(mariadb: MariaDb, mode: str) -> Non
     assert mariadb.rows("SELECT id, v FROM d.t") == [(0, 1)]
 
 
-@pytest.mark.parametrize("safe_s", [0.0, 300.0])
-@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize(("manner", "safe_s"), SETTINGS)
 def test_values_of_unique_keys_that_go_from_row_to_row_end_where_they_are_upstream(
     mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch, manner: dict[str, Any], safe_s: float
 ) -> None:

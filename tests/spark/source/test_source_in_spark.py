@@ -188,6 +188,7 @@ def test_ddls_and_faults(spark: Any, made: tuple[SqlLog, Path]) -> None:
         reader(spark.read, log, tabel="x").load()
 
 
+@pytest.mark.thorough("test_a_stream_and_its_restart reads in the same way, once")
 @needs_streams
 def test_the_example(spark: Any, made: tuple[SqlLog, Path], tmp_path: Path) -> None:
     log = made[0].write(made[1])

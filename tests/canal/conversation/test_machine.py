@@ -458,7 +458,7 @@ FUZZ = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 
 
 @pytest.mark.slow
-@settings(max_examples=100 * FUZZ, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50 * FUZZ, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, max_size=30), st.booleans(), st.booleans(), st.integers(1, 100))
 def test_whatever_comes_is_answered_or_closes(pieces: list[bytes], login: bool, secret: bool, cut: int) -> None:
     t = talk(SOME, access=SECRET if secret else None, login=login and not secret)

@@ -228,7 +228,8 @@ def test_a_message_that_the_topic_does_not_take(kafka_broker: KafkaBroker, topic
 def test_a_broker_that_goes_away_and_comes_back(
     kafka_broker: KafkaBroker, topic: str, sinks: list[KafkaTaskSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits for it has sent everything once and in order. Where it stays away too long the attempt fails, and nothing of it comes later."""
+    """Who waits for it has sent everything once and in order. Where it stays away too long the attempt fails, and nothing of it comes
+    later."""
     patient, items = new_topic_name(), some_items(6000, 2)
     open_driver_sink(address(kafka_broker, patient, "partition-num=2")).ensure_topics({patient})
     waiting = opened(sinks, address(kafka_broker, patient, "partition-num=2"))

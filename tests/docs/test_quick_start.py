@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.pages.terminals import ROOT, Terminals, lines_of, needs_a_network, needs_its_tmp, text_with
 
-SPARK_IS_ELSEWHERE = True
 PAGE = (ROOT / "docs" / "quick-start.md").read_text(encoding="utf-8")
 
 

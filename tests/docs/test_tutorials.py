@@ -12,7 +12,6 @@ from tests.support.pages.terminals import ROOT, Line, Terminals, files_of, lines
 
 FOLDER = ROOT / "docs" / "tutorials"
 PAGES = sorted(FOLDER.glob("*.md"))
-SPARK_IS_ELSEWHERE = True
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.kafka, needs_a_network, needs_its_tmp]
 
 

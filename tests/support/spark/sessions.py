@@ -14,6 +14,8 @@ import pytest
 
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"}
 """A test ends before full optimisation pays."""
+ELSEWHERE = ("chaos", "docs", "integration")
+"""Rooms whose tests start Spark in other processes alone."""
 ROOT = Path(__file__).parents[3]
 
 _running: list[tuple[Mapping[str, str], Any]] = []
@@ -55,9 +57,11 @@ def patiently(work: Callable[[], Any]) -> Any:
 
 
 def shares(module: object) -> bool:
-    """Whether the Spark of all may go on while a module's tests run: they use it, or `SPARK_IS_ELSEWHERE` there says that theirs runs in
-    other processes. It takes ten CPU seconds to start it again."""
-    return getattr(module, "SPARK_IS_ELSEWHERE", False) or any(getattr(module, "session", None) is one for one in _fixtures)
+    """Whether the Spark of all may go on while a module's tests run: they use it, or theirs runs in other processes, as the room or
+    `SPARK_IS_ELSEWHERE` in the module says. It takes ten CPU seconds to start it again."""
+    if getattr(module, "SPARK_IS_ELSEWHERE", False) or any(getattr(module, "session", None) is one for one in _fixtures):
+        return True
+    return Path(getattr(module, "__file__", "")).parent.name in ELSEWHERE
 
 
 def end_session() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.capture.spark import snapshot
+
 from tidemill.spark import session
 
 

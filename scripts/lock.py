@@ -1,4 +1,5 @@
-"""Write deploy/docker/requirements.lock and build.lock: what the image installs, with the SHA-256 of each file, for x86-64 and ARM64.
+"""Write what the image (deploy/docker/requirements.lock) and the set-up (scripts/setup.lock, scripts/setup-demo.lock) install with Python
+3.11, and what builds it (deploy/docker/build.lock): each package with the SHA-256 of its files, for x86-64 and ARM64.
 
     .venv/bin/python scripts/lock.py
 
@@ -18,8 +19,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-FOLDER = ROOT / "deploy/docker"
-EXTRAS = "all"
+BUILD = ROOT / "deploy/docker/build.lock"
+LOCKS = {
+    "all": ROOT / "deploy/docker/requirements.lock",
+    "dev": ROOT / "scripts/setup.lock",
+    "playground": ROOT / "scripts/setup-demo.lock",
+}
+"""By the extra of pyproject.toml that is locked."""
 GLIBC = (36, 34, 31, 28, 27, 24, 17, 12, 5)
 """Of manylinux wheels: Debian 12 has glibc 2.36."""
 SKIPPED = frozenset({"pyspark", "plyvel", "tidemill"})
@@ -60,13 +66,19 @@ def write(path: Path, found: dict[str, set[str]]) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def lock(extra: str, path: Path) -> None:
+    """Write the file of an extra."""
+    local = report("--constraint", "constraints.txt", f".[{extra}]")
+    pins = [f"{one['metadata']['name']}=={one['metadata']['version']}" for one in local if one["metadata"]["name"].lower() not in SKIPPED]
+    write(path, hashes(local, report(*platform("x86_64"), *pins), report(*platform("aarch64"), *pins)))
+
+
 def main() -> None:
     """Ask pip, and write."""
-    local = report("--constraint", "constraints.txt", f".[{EXTRAS}]")
-    pins = [f"{one['metadata']['name']}=={one['metadata']['version']}" for one in local if one["metadata"]["name"].lower() not in SKIPPED]
-    write(FOLDER / "requirements.lock", hashes(local, report(*platform("x86_64"), *pins), report(*platform("aarch64"), *pins)))
+    for extra, path in LOCKS.items():
+        lock(extra, path)
     build: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
-    write(FOLDER / "build.lock", hashes(report(*build)))
+    write(BUILD, hashes(report(*build)))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ cd "$(dirname "$0")/.."
 
 mode=${1:-all}
 case $mode in
-  all) steps=7 extras=dev compiled="tidemill tests bench" ;;
-  demo) steps=3 extras=playground compiled=tidemill ;;
+  all) steps=7 extras=dev lock=scripts/setup.lock compiled="tidemill tests bench" ;;
+  demo) steps=3 extras=playground lock=scripts/setup-demo.lock compiled=tidemill ;;
   *) echo "scripts/setup.sh: expected no argument, or demo" >&2; exit 2 ;;
 esac
 
-wanted=$(cat pyproject.toml constraints.txt scripts/setup.sh tidemill/playground/programs/*/pom.xml tidemill/spark/catalog/java/io/tidemill/spark/*.java 2>/dev/null | sha256sum)
+wanted=$(cat pyproject.toml constraints.txt scripts/setup*.lock scripts/setup.sh tidemill/playground/programs/*/{pom.xml,checksums.txt} tidemill/spark/catalog/java/io/tidemill/spark/*.java 2>/dev/null | sha256sum)
 for stamp in .venv/.tidemill-setup ".venv/.tidemill-setup-$mode"; do  # the whole set-up has all that a demo needs
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/tidemill ]; then
     exit 0
@@ -61,11 +61,22 @@ fi
 
 say "Python packages into .venv: PySpark and what Tidemill requires, about 600 MB to fetch the first time, 1.1 GB on disk"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-install=(.venv/bin/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]")
-if [ -t 1 ]; then
-  "${install[@]}"  # with pip's own bars
+install() { # with pip's own bars on a terminal
+  if [ -t 1 ]; then
+    .venv/bin/pip install --disable-pip-version-check "$@"
+  else
+    .venv/bin/pip install --disable-pip-version-check --progress-bar=off "$@" |
+      sed -un 's/^ *\(Downloading .* MB)\|Building wheel for .*\|Installing collected packages\).*/      \1/p' | cut -c1-120
+  fi
+}
+if [ "$(uname -m)" = x86_64 ] && .venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
+  # Each file by its hash, also of what builds PySpark, which is an archive of sources.
+  install --require-hashes --no-deps --requirement deploy/docker/build.lock
+  install --require-hashes --no-deps --no-build-isolation --requirement "$lock"
+  install --no-deps --no-build-isolation --editable .
 else
-  "${install[@]}" --progress-bar=off | sed -un 's/^ *\(Downloading .* MB)\|Building wheel for .*\|Installing collected packages\).*/      \1/p' | cut -c1-120
+  # Another Python or machine has other files, of the same versions.
+  install --constraint constraints.txt --editable ".[$extras]"
 fi
 
 # Also where PYTHONDONTWRITEBYTECODE is set: a run starts many processes, and compiling our modules is a third of what their start costs.

@@ -65,7 +65,16 @@ def test_every_requirement_of_a_locked_package_is_locked(bill: ModuleType) -> No
     assert missing == set()
 
 
-@pytest.mark.parametrize("name", ["deploy/docker/requirements.lock", "deploy/docker/build.lock"])
+@pytest.mark.parametrize("name", ["scripts/setup.lock", "scripts/setup-demo.lock"])
+def test_the_set_up_installs_the_versions_that_are_tested(name: str) -> None:
+    pins = re.findall(r"^([a-z0-9-]+)==([^ ]+)", (ROOT / name).read_text(), re.MULTILINE)
+    wanted = constraints()
+    assert {package: number for package, number in pins if wanted.get(package) != number} == {}, "run make lock"
+
+
+@pytest.mark.parametrize(
+    "name", ["deploy/docker/requirements.lock", "deploy/docker/build.lock", "scripts/setup.lock", "scripts/setup-demo.lock"]
+)
 def test_a_lock_file_has_names_versions_and_hashes(name: str) -> None:
     for line in (ROOT / name).read_text().splitlines()[1:]:
         assert re.fullmatch(r"[a-z0-9-]+==[\w.+!-]+ \\|    --hash=sha256:[0-9a-f]{64}(?: \\)?", line), line

@@ -55,9 +55,9 @@ def told(name: str, folder: Path) -> str:
 
 
 def check_sums(name: str, folder: Path, wanted: str, error: type[TidemillError] = ProgramError) -> None:
-    """Raises `error` if the jars in a folder are not those of a list, as sha256sum writes it."""
+    """Raises `error` if the jars in a folder and those below it are not those of a list, as sha256sum writes it."""
     listed = {jar: digest for digest, jar in (line.split() for line in wanted.splitlines())}
-    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
+    found = {jar.relative_to(folder).as_posix(): hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.rglob("*.jar")}
     if wrong := sorted(jar for jar in listed.keys() | found.keys() if listed.get(jar) != found.get(jar)):
         raise error(f"what was fetched for {name} is not what was expected: {', '.join(wrong)}")
 

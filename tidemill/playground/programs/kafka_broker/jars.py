@@ -24,5 +24,6 @@ def archive() -> Path:
 
 
 def jars() -> Path:
-    """The folder with the broker's jars. See `maven.installed`."""
-    return installed("kafka", POM, CACHE, ["dependency:copy-dependencies", "-DincludeScope=runtime"], "kafka_*.jar", BrokerError)
+    """The folder with the broker's jars, which are those of `checksums.txt`. See `maven.installed`."""
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+    return installed("kafka", POM, CACHE, goal, "kafka_*.jar", BrokerError, POM.with_name("checksums.txt"))

@@ -30,8 +30,9 @@ class RegistryProcessError(TidemillError):
 
 
 def program() -> Path:
-    """The folder with the registry's program. See `maven.installed`."""
-    return installed("registry", POM, CACHE, ["dependency:unpack-dependencies"], "apicurio-registry-app-*-runner.jar", RegistryProcessError)
+    """The folder with the registry's program, whose jars are those of `checksums.txt`. See `maven.installed`."""
+    goal, runner = ["dependency:unpack-dependencies"], "apicurio-registry-app-*-runner.jar"
+    return installed("registry", POM, CACHE, goal, runner, RegistryProcessError, POM.with_name("checksums.txt"))
 
 
 class RegistryProcess:

@@ -175,7 +175,7 @@ page: setup
 	@echo "Look at the pictures in $${SCREENSHOTS:-.tidemill/screenshots}"
 
 wheel: setup
-	$(PYTHON) -m build --wheel
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(PYTHON) -m build --wheel
 
 # Of the image and of what the wheel requires: CycloneDX
 sbom: setup

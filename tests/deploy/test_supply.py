@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -91,11 +94,38 @@ def test_the_bill_of_materials_has_every_package_with_its_hashes(bill: ModuleTyp
     assert found == {(one.name, one.version, *one.hashes) for one in bill.parts()}
 
 
+@pytest.mark.slow
+def test_a_wheel_of_the_same_sources_is_the_same_file(tmp_path: Path) -> None:
+    """Whenever it is built, and wherever."""
+    made = []
+    for name, age in (("one", 0), ("two", 100_000_000)):
+        place = tmp_path / name
+        shutil.copytree(ROOT / "tidemill", place / "tidemill", ignore=shutil.ignore_patterns("__pycache__"))
+        for file in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+            shutil.copy(ROOT / file, place)
+        for path in place.rglob("*.py"):
+            os.utime(path, (1_700_000_000 - age,) * 2)
+        subprocess.run(
+            [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "out"],
+            cwd=place, env=os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}, check=True, capture_output=True,
+        )  # fmt: skip
+        (wheel,) = (place / "out").iterdir()
+        made.append((wheel.name, hashlib.sha256(wheel.read_bytes()).hexdigest()))
+    assert made[0] == made[1]
+
+
 def test_the_image_installs_by_hash() -> None:
     text = (ROOT / "deploy/docker/Dockerfile").read_text()
     assert "--require-hashes" in text
     assert "--no-index" in text
     assert "--constraint" not in text
+
+
+def test_what_the_image_is_made_of_has_no_time_of_its_own() -> None:
+    text = (ROOT / "deploy/docker/Dockerfile").read_text()
+    assert "ARG SOURCE_DATE_EPOCH" in text
+    assert text.count("--no-compile") == 2
+    assert "--invalidation-mode unchecked-hash" in text
 
 
 class Registry(BaseHTTPRequestHandler):

@@ -61,6 +61,8 @@ def test_kernels_are_kept_wherever_the_package_lies(tmp_path: Path) -> None:
 def test_the_package_may_bring_its_kernels(tmp_path: Path) -> None:
     assert loaded(tmp_path / "cache").count(TOLD) == 1
     (code,) = (tmp_path / "cache").glob("*.o")
+    loaded(tmp_path / "again")
+    assert (tmp_path / "again" / code.name).read_bytes() == code.read_bytes(), "who compiles the same gets the same"
     archive = packed(tmp_path / "tidemill.zip", {f"tidemill/kernels/compiled/{code.name}": code.read_bytes()})
     assert loaded(tmp_path / "empty", archive) == ""
     assert list((tmp_path / "empty").iterdir()) == []

@@ -61,11 +61,13 @@ fi
 
 say "Python packages into .venv: PySpark and what Tidemill requires, about 600 MB to fetch the first time, 1.1 GB on disk"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
+# Bytecode is written when a module is imported first, here or later: all that is installed takes a minute, most of it for nothing.
+unset PYTHONDONTWRITEBYTECODE
 install() { # with pip's own bars on a terminal
   if [ -t 1 ]; then
-    .venv/bin/pip install --disable-pip-version-check "$@"
+    .venv/bin/pip install --disable-pip-version-check --no-compile "$@"
   else
-    .venv/bin/pip install --disable-pip-version-check --progress-bar=off "$@" |
+    .venv/bin/pip install --disable-pip-version-check --no-compile --progress-bar=off "$@" |
       sed -un 's/^ *\(Downloading .* MB)\|Building wheel for .*\|Installing collected packages\).*/      \1/p' | cut -c1-120
   fi
 }

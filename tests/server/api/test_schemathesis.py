@@ -92,7 +92,7 @@ def faults(case: Case[Any], answer: httpx.Response) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mode", GenerationMode)
-@pytest.mark.parametrize("number", seeds(1))
+@pytest.mark.parametrize("number", seeds(1, 1))
 def test_answers_are_those_of_the_document_and_none_is_given_without_the_right(
     servers: tuple[Server, Server], number: int, mode: GenerationMode
 ) -> None:

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast test-all recordings realpd realcdc realdb golden chaos simulate fuzz-api views-fuzz chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends spark-versions dashboards page deploy pin-images site options clean
+.PHONY: setup setup-demo demo demo-kafka demo-mysql demo-canal demo-binlog test test-fast test-all collect recordings realpd realcdc realdb golden chaos simulate fuzz-api views-fuzz chaos-ha chaos-mysql chaos-binlog soak cluster outage lint types quick bench bench-quick proto wheel lower-ends spark-versions dashboards page deploy pin-images site options clean
 # The tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Where the set-up keeps the classes of Spark's Java
@@ -36,6 +36,11 @@ demo-binlog: setup
 # Three at a time, also on two cores, and a file's tests in one process: most of the time goes by waiting for processes, brokers and clocks.
 test: setup
 	$(TESTS) -n 3
+
+# That all tests can be collected. It leaves them compiled: in a new checkout each worker of `make test` would do that for itself.
+collect: setup
+	@mkdir -p .tidemill
+	@$(PYTHON) -m pytest --collect-only -q > .tidemill/collected.log || { tail -40 .tidemill/collected.log; exit 1; }
 
 # All tests, also those with the marker `thorough`: further settings, seeds and storms. Before a release, and after work on what they are about.
 test-all: setup

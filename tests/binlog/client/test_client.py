@@ -25,6 +25,7 @@ from tidemill.playground.server import Playground
 from tidemill.wire import pump_pb2
 
 QUICK = ClientOptions(write_timeout=5.0, retry_for=0.2, retry_every=0.02, commit_for=5.0, commit_every=0.05, most_errors=2, probe_every=0.1)
+PATIENT = replace(QUICK, retry_for=60.0)
 
 
 def prewrite(ts: int) -> Binlog:
@@ -138,7 +139,7 @@ def test_a_dead_pump_is_passed_over_and_probed_until_it_answers(tmp_path: Path, 
 
     async def test(playground: Playground) -> None:
         now = playground.cluster.oracle.next
-        async with running_pump(tmp_path / "p", playground) as pump, client_of(playground) as client:
+        async with running_pump(tmp_path / "p", playground) as pump, client_of(playground, PATIENT) as client:
             failures = [OSError("broken")] * 8
             append = pump.pump.store.log.append
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.thorough import few_of
-from tidemill.budget import FILTER, MESSAGE, REQUEST, Budget, Limits, OverBudget, current, json_nodes
+from tidemill import statefile
+from tidemill.binlog.nodes import read_node
+from tidemill.budget import FILTER, MESSAGE, REQUEST, STATE, Budget, Limits, OverBudget, current, json_nodes
 from tidemill.canal.conversation.filters import FilterError, NameFilter
 from tidemill.config.file import check_config
 from tidemill.config.toml_text import parse_toml
@@ -28,6 +32,8 @@ from tidemill.rules.table_filter import TableFilter
 from tidemill.server.changefeeds.operations import checked
 from tidemill.server.options import ServerOptions
 from tidemill.server.settings import FeedSettings
+from tidemill.sinks.mysql.control import Ddl
+from tidemill.views.targets.kafka_messages import FEED, RESOLVED_TS, VIEW, mark_of
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -225,3 +231,26 @@ def test_a_sink_uri_by_the_api_is_held_against_a_budget(tmp_path: Path, monkeypa
     monkeypatch.setattr(FeedSettings, "sink", observed)
     checked(FeedSettings("f", "blackhole://", 1, 0.0, "1", "7"), ServerOptions(str(tmp_path / "log"), tmp_path / "data", "127.0.0.1:8300"))
     assert limits == [REQUEST]
+
+
+def _lists(count: int) -> bytes:
+    return b'{"a":[' + b"[]," * count + b"[]]}"
+
+
+def test_a_state_of_somebody_elses_bucket_or_database_has_a_budget() -> None:
+    text = _lists(STATE.nodes)
+    readers: list[Callable[[], object]] = [
+        partial(statefile.read, text, "s3://bucket/state.json"),
+        partial(read_node, text),
+        partial(Ddl.parse, text),
+    ]
+    for read in readers:
+        with pytest.raises(TidemillError, match="more than 4,194,304 values"):
+            read()
+
+
+def test_a_mark_of_a_views_topic_has_a_budget() -> None:
+    key = json.dumps({VIEW: "v", FEED: "view-v-1"}).encode()
+    mark = b'{"%s":7,' % RESOLVED_TS.encode()
+    assert mark_of(key, mark + _lists(10)[1:]) == ("view-v-1", 7)
+    assert mark_of(key, mark + _lists(MESSAGE.nodes)[1:]) is None

@@ -57,6 +57,8 @@ MESSAGE = Limits(bytes_out=256 << 20, nodes=2 << 20)
 """A message of a topic or a file. TiDB's largest transaction entries fit, escaped; a table has at most 4,096 columns."""
 ANSWER = Limits(bytes_in=64 << 20, nodes=4 << 20)
 """An answer of an HTTP server to a command. A list of ten thousand changefeeds has some 5 MiB."""
+STATE = Limits(nodes=4 << 20)
+"""A file of Tidemill's own state: it may lie in somebody else's bucket. A manifest of 100,000 tables has 700,000 values."""
 REQUEST = Limits(
     nodes=1 << 18, patterns=25_000, pattern_bytes=256 << 10, instructions=500_000, matches=5_000_000, conditions=200_000, guesses=100
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from tidemill.budget import STATE, Budget, OverBudget
 from tidemill.errors import FeedBroken, LogCorrupt, TidemillError, redact
 from tidemill.tso import MAX_TS
 
@@ -57,9 +58,11 @@ def read(data: bytes | str, name: str, kind: Kind = LOG_FILE) -> Fields:
     if isinstance(data, bytes) and not data.strip(b"\0 \n"):
         raise kind.error(f"{redact(name)} is empty: a crash of the machine may have taken what it held", hint=kind.hint)
     try:
-        found = json.loads(data)
+        found = Budget(STATE).json(data if isinstance(data, bytes) else data.encode())
     except RecursionError:
         raise kind.error(f"{redact(name)} is nested too deep", hint=kind.hint) from None
+    except OverBudget as error:
+        raise kind.error(f"{redact(name)}: {error.message}", hint=kind.hint) from None
     except ValueError as error:
         raise kind.error(f"{redact(name)} is not JSON: {error}", hint=kind.hint) from None
     return Fields(found, name, kind)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from tidemill.budget import STATE, Budget
 from tidemill.errors import MalformedMessage
 
 ROOT = "/tidb-binlog/v1/"
@@ -108,7 +109,7 @@ class Node:
 def read_node(value: bytes) -> Node:
     """Decode a value of the registry. Raises MalformedMessage."""
     try:
-        found = json.loads(value)
+        found = Budget(STATE).json(value)
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
         labels = (found.get("label") or {}).get("labels")

@@ -6,7 +6,6 @@ The layout is that of `tidemill.sinks.storage`. Only what is at or below the sin
 from __future__ import annotations
 
 import heapq
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
+from tidemill.budget import STATE, Budget
 from tidemill.config.uri import SinkUri
 from tidemill.consumer.canal import open_events, type_of
 from tidemill.consumer.targets import ConsumerTarget
@@ -86,7 +86,7 @@ class StoredTables:
         """Everything up to here is in the files. Raises SinkError without a checkpoint."""
         data = self._store.read(METADATA)
         try:
-            found = json.loads(data or b"{}").get("checkpoint-ts")
+            found = Budget(STATE).json(data or b"{}").get("checkpoint-ts")
         except (ValueError, AttributeError, RecursionError):
             found = None
         if not isinstance(found, int) or isinstance(found, bool):
@@ -118,7 +118,7 @@ class StoredTables:
     def _described(self, place: tuple[str, int]) -> _Described:
         name = self._schemas[place]
         try:
-            found = json.loads(self._store.read(name) or b"")
+            found = Budget(STATE).json(self._store.read(name) or b"")
             columns = found["TableColumns"] or ()
             types = tuple((one["ColumnName"], one["ColumnType"].lower()) for one in columns)
             key = frozenset(one["ColumnName"] for one in columns if one.get("ColumnIsPk") == "true")

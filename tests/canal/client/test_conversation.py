@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.canal.golden import conversations
-from tidemill.canal.client.conversation import Accepted, Answer, Conversation, Given, Greeting, Refusal, State
+from tidemill.canal.client.conversation import SMALL_FRAME, Accepted, Answer, Conversation, Given, Greeting, Refusal, State
 from tidemill.canal.client.faults import CanalBroken, CanalMisuse, Fault
 from tidemill.canal.scramble import scramble
 from tidemill.errors import TidemillError
@@ -300,3 +300,17 @@ def mangled(data: bytes, chance: random.Random) -> bytes:
     if len(made) >= 4 and chance.random() < 0.7:
         made[:4] = (len(made) - 4).to_bytes(4, "big")
     return bytes(made)
+
+
+def test_a_large_packet_is_waited_for_only_as_a_batch() -> None:
+    """A server that announces more before it was asked for rows would be read until all of it is in memory."""
+    head = (SMALL_FRAME + 1).to_bytes(4, "big")
+    fresh, waiting, asked = Conversation(), ready(), ready()
+    waiting.request(p.Subscription("d", "1", ""))
+    for conversation in (fresh, waiting):
+        conversation.receive(head)
+        with pytest.raises(CanalBroken):
+            conversation.next_answer()
+    asked.request(GET)
+    asked.receive(head)
+    assert asked.next_answer() is None

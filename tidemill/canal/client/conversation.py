@@ -41,6 +41,8 @@ from tidemill.protocols.canal.packets import (
 
 Request = ClientAuth | Subscription | Unsubscription | Get | ClientAck | ClientRollback
 _SILENT = (ClientAck, ClientRollback)
+SMALL_FRAME = 1 << 20
+"""Bytes of the largest packet that is no batch: a server that nothing was asked of, or that only has to say yes, sends no more."""
 
 
 class State(enum.Enum):
@@ -90,7 +92,7 @@ Answer = Greeting | Accepted | Given | Refusal
 
 
 class Conversation:
-    """See above. `limit`: bytes of the largest packet that is waited for; `number`: what its batches are marked with.
+    """See above. `limit`: bytes of the largest packet that is waited for, a batch; `number`: what its batches are marked with.
 
     Raises CanalBroken, after which it is over, and CanalMisuse.
     """
@@ -135,7 +137,8 @@ class Conversation:
         if self.state is State.OVER or not (self.due or self._asked):
             return None
         try:
-            taken = take_frame(self._buffer, 0, self._limit)
+            batch = any(isinstance(request, Get) for request in self._asked)
+            taken = take_frame(self._buffer, 0, self._limit if batch else min(self._limit, SMALL_FRAME))
             if taken is None:
                 return None
             packet, end = taken

@@ -25,16 +25,15 @@ from tidemill.extras import extra
 from tidemill.sinks.lake.base import Move, Stamp, TableFiles
 from tidemill.sinks.lake.catalog import drop_exactly, find_table, rename_exactly
 from tidemill.sinks.lake.evolution import Evolution, Step, converted, evolution
+from tidemill.sinks.lake.foreign import open_catalog, static_table
 from tidemill.sinks.lake.manifest import TableAt
 from tidemill.sinks.lake.shapes import OP, LakeTable, column_id, field
 
 with extra("lake"):
     from pyiceberg import expressions
-    from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
     from pyiceberg.schema import Schema
-    from pyiceberg.table import StaticTable
     from pyiceberg.table.refs import MAIN_BRANCH
     from pyiceberg.table.update import AssertRefSnapshotId
     from sqlalchemy.exc import SQLAlchemyError
@@ -127,7 +126,7 @@ class IcebergTables:
         self._options = options
         self._making = threading.Lock()
         with iceberg_errors(f"iceberg://{options.catalog}"):
-            self._catalog = load_catalog(options.catalog, **catalog_properties(options, s3))
+            self._catalog = open_catalog(options.catalog, catalog_properties(options, s3), remote=s3 is not None)
 
     def __str__(self) -> str:
         return f"iceberg://{self._options.catalog}"
@@ -287,7 +286,7 @@ class IcebergTables:
                 yield from self._rows(table, [task]).to_batches()
 
     def _static(self, at: TableAt) -> Any:
-        return StaticTable.from_metadata(at.metadata, dict(self._catalog.properties))
+        return static_table(at.metadata, self._catalog.properties)
 
     def empty(self, place: str, stamp: Stamp) -> None:
         table = self._table(place)

@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
+from tidemill.budget import STATE, Budget
 from tidemill.sinks.mysql.dialect import special_indexes
 from tidemill.sinks.mysql.moment import Moment, offset_text
 from tidemill.tidb.ddltext.synthesized import rename_tables
@@ -64,7 +65,7 @@ class Ddl:
     @classmethod
     def parse(cls, text: bytes) -> Ddl:
         """Return the DDL of a JSON text."""
-        found = json.loads(text)
+        found = Budget(STATE).json(text)
         special = tuple((name, part) for name, part in found.get("special", ()))
         return cls(**{**found, "tables": tuple(found["tables"]), "special": special})
 

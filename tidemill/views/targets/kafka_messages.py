@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemill.budget import MESSAGE, Budget
 from tidemill.errors import ConfigError
 from tidemill.views import types as t
 from tidemill.views.shape import Shape
@@ -59,7 +60,8 @@ def mark_of(key: bytes | None, value: bytes | None) -> tuple[str, int] | None:
     if key is None or value is None:
         return None
     try:
-        names, said = json.loads(key), json.loads(value)
+        budget = Budget(MESSAGE)
+        names, said = budget.json(key), budget.json(value)
     except (ValueError, RecursionError):  # anybody may write to the topic
         return None
     if not isinstance(names, dict) or not isinstance(said, dict) or set(names) != {VIEW, FEED}:

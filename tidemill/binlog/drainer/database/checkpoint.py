@@ -7,6 +7,7 @@ import json
 from tidemill.binlog.drainer.database.database import Database
 from tidemill.binlog.drainer.database.moments import Moments
 from tidemill.binlog.drainer.savepoint import Position
+from tidemill.budget import STATE, Budget
 from tidemill.errors import ConfigError, SinkError
 from tidemill.tidb.names import quote_name
 
@@ -52,7 +53,7 @@ class CheckpointTable:
         if not found:
             return None
         try:
-            value = json.loads(found[0])
+            value = Budget(STATE).json(found[0].encode())
             ts = int(value["commitTS"])
             self._ts_map = {str(name): int(at) for name, at in value.get("ts-map", {}).items()}
             return Position(ts, int(value.get("schema-version", 0)), value.get("consistent") is True) if ts else None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tidemill.budget import STATE, Budget
 from tidemill.errors import SinkError
 from tidemill.sinks.mysql.connection import Connection, ServerFault
 from tidemill.sinks.mysql.ddls.lock import lock_name
@@ -140,7 +141,7 @@ def unmark(connection: Connection, scene: Scene, parsed: Parsed) -> None:
 
 def ran(connection: Connection, scene: Scene, parsed: Parsed, schema: str, noted: str) -> bool:
     """Return whether a statement ran since its state before was noted. Raises ServerFault, Refused."""
-    known = json.loads(noted)
+    known = Budget(STATE).json(noted.encode())
     if is_marked(parsed):
         return shown(connection, scene.mark(done=True)) is not None
     if parsed.what is What.EXCHANGE:

@@ -134,6 +134,7 @@ def test_rows_that_are_there_come_first_and_no_change_is_lost_at_the_seam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: Sequence[str]
 ) -> None:
     monkeypatch.setattr("tidemill.capture.initial_load.READER", reader)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # where a reader of the tests lies
     monkeypatch.setattr("tidemill.capture.initial_load.POLL_S", 0.1)
     log, ends = tmp_path / "log", []
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.capture.spark import snapshot
-
 from tidemill.spark import session
+from tidemill.spark.capture import snapshot
 
 
 @dataclass

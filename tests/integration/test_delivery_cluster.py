@@ -34,7 +34,9 @@ LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 QUICK: dict[str, Any] = {"spark_conf": dict(setting.split("=") for setting in FAST)}
 
 
-@pytest.mark.parametrize("place", ["disk", "S3"])
+@pytest.mark.parametrize(
+    "place", ["disk", pytest.param("S3", marks=pytest.mark.thorough("tests/simulate/test_storage.py freezes drivers over a bucket"))]
+)
 def test_a_driver_that_was_frozen_finds_another_one_in_its_place(tmp_path: Path, place: str, s3_server: str) -> None:
     """All of A stands still in the middle of a batch; B goes on from the shared state with a data folder of its own; then A wakes."""
     log = golden_log(tmp_path / "log", partitions=2, segments=5)

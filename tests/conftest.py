@@ -132,9 +132,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _leave_out_thorough(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests with the marker `thorough`, but for those that the command line names one by one."""
     named = {argument for argument in config.args if "::" in argument}
-    left_out = [item for item in items if item.get_closest_marker("thorough") and not named & {item.nodeid, item.nodeid.partition("[")[0]}]
+    kept, left_out = [], []
+    for item in items:
+        is_named = bool(named & {item.nodeid, item.nodeid.partition("[")[0]})
+        (kept if is_named or item.get_closest_marker("thorough") is None else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +15,7 @@ import pytest
 from tests.support.binlog.binlogs import lines
 from tests.support.binlog.sample_rows import TEST
 from tests.support.rows.mutation import mutated
+from tests.support.thorough import FUZZ
 from tidemill.binlog.messages import read_binlog, read_head, read_prewritten
 from tidemill.binlog.nodes import read_node
 from tidemill.binlog.outputs.reading import decode_file, decode_slave
@@ -24,7 +24,7 @@ from tidemill.binlog.rows import read_changes
 from tidemill.errors import TidemillError
 from tidemill.wire import binlog_pb2, pump_pb2
 
-ROUNDS = 500 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
+ROUNDS = 500 * FUZZ
 
 
 @cache

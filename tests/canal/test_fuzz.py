@@ -7,7 +7,6 @@ In seconds here. `TIDEMILL_FUZZ=N pytest tests/canal/test_fuzz.py` does N times 
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import resource
 import socket
@@ -27,6 +26,7 @@ from tests.support.canal.server_runs import ServerThread
 from tests.support.canal.store import GrowingStore, Made, MemoryEntries, random_entries, texts, transactions
 from tests.support.rows.mutation import mutated
 from tests.support.rows.random_rows import maximal_varint
+from tests.support.thorough import FUZZ
 from tidemill.canal.client.conversation import Conversation as ClientConversation
 from tidemill.canal.client.conversation import State as ClientState
 from tidemill.canal.conversation.actions import Action, Close, Fetch, Send
@@ -45,8 +45,7 @@ from tidemill.protocols.canal.arrow import decode_plainly
 from tidemill.protocols.canal.decode import events_of
 from tidemill.protocols.canal.parse import parse_entry
 
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
-pytestmark = pytest.mark.timeout(120 * SCALE)
+pytestmark = pytest.mark.timeout(120 * FUZZ)
 MIB = 1 << 20
 SEEDS, PASSWORD = b"12345678", "quiet"
 FILTERS = (
@@ -114,7 +113,7 @@ def test_codec() -> None:
     """What is read can be written and is the same; the kernel reads what the reference reads, and refuses what it refuses."""
     entries = list(itertools.chain.from_iterable(map(entries_of, packets())))
     read = refused = 0
-    for round_ in range(3000 * SCALE):
+    for round_ in range(3000 * FUZZ):
         rng = random.Random(f"codec {round_}")
         try:
             body = p.parse_packet(changed(rng, rng.choice(packets())))
@@ -142,7 +141,7 @@ def test_codec() -> None:
 def test_client() -> None:
     """Answers of a server that were changed: errors of the client, or answers."""
     limit = 1 << 12
-    for round_ in range(150 * SCALE):
+    for round_ in range(150 * FUZZ):
         rng = random.Random(f"client {round_}")
         conversation = ClientConversation(limit)
         with suppress(TidemillError, ValueError):  # ValueError: what a recorded client sent is not a request
@@ -334,7 +333,7 @@ def whole(client: Subscriber) -> None:
 
 def test_server() -> None:
     acknowledged = rolled_back = 0
-    for round_ in range(12 * SCALE):
+    for round_ in range(12 * FUZZ):
         crowd = Crowd(random.Random(f"server {round_}"))
         for _ in range(60):
             crowd.act()
@@ -348,8 +347,8 @@ def test_server() -> None:
         assert len(list(crowd.desk)) < 100
         acknowledged += sum(client.counts.acks for client in crowd.desk if client.key.destination != "quiet")
         rolled_back += sum(client.counts.rollbacks for client in crowd.desk)
-    assert acknowledged > 20 * SCALE
-    assert rolled_back > 20 * SCALE
+    assert acknowledged > 20 * FUZZ
+    assert rolled_back > 20 * FUZZ
 
 
 # The process
@@ -363,7 +362,7 @@ def memory() -> int:
 def test_sockets(tmp_path: Path) -> None:
     """Strangers connect and send anything; another client is served on, and memory stays as it is."""
     before = 0
-    for part in range(SCALE):
+    for part in range(FUZZ):
         strangers(tmp_path / str(part), part)
         before = before or memory()
     assert memory() < before + 64 * MIB

@@ -21,16 +21,16 @@ from tests.support.simulation.simulator import Simulator
 from tests.support.simulation.trace import first_difference
 from tests.support.simulation.virtual_gc import finish
 from tests.support.simulation.world import begin, trace_of
+from tests.support.thorough import few_of
 from tidemill.tidb.keys import record_key
 
 SEED, ROUNDS = int(os.environ.get("SEED", "100")), int(os.environ.get("ROUNDS", "24"))
 STEPS = int(os.environ.get("STEPS", "400"))
 FAST = 8
 """So many seeds are in `make test`."""
-MORE_SEEDS = pytest.mark.thorough("more seeds of what the first ones do")
 
 
-SEEDS = [pytest.param(seed, marks=[MORE_SEEDS] * (seed >= SEED + FAST)) for seed in range(SEED, SEED + ROUNDS)]
+SEEDS = few_of(range(SEED, SEED + ROUNDS), FAST)
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ print(json.dumps(trace_of(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [102, *(pytest.param(seed, marks=MORE_SEEDS) for seed in (100, 101, 107))])
+@pytest.mark.parametrize("seed", few_of([102, 100, 101, 107], 1))
 def test_a_seed_gives_the_same_run_on_a_slow_disk_and_on_a_fast_one(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Step by step, and every byte of the log: in this process with a slow disk, and in another one with other hash seeds."""
     folders = [tmp_path / name for name in ("fast", "slow")]

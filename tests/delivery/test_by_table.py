@@ -17,6 +17,7 @@ from tests.support.changelog.logs import START, Change, changes_of, write_segmen
 from tests.support.delivery.deliveries import batch_driver, clock_of, settings
 from tests.support.delivery.feeds import PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected
 from tests.support.delivery.saved import plan, saved
+from tests.support.thorough import few_of
 from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.reader import LogReader
@@ -29,7 +30,6 @@ from tidemill.errors import ConfigError
 from tidemill.spark.local import LocalRunner
 
 PARTS = 3
-MORE_SEEDS = pytest.mark.thorough("more seeds of what the first ones do")
 Make = Callable[[str], BatchDriver]
 
 
@@ -68,7 +68,7 @@ def set_head(log: str, folder: str, ts: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=MORE_SEEDS) for seed in range(3, 8))])
+@pytest.mark.parametrize("seed", few_of(range(8), 3))
 def test_partitions_that_stand_still_hold_back_no_others(make: Make, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads move at random, one stands still for long; whatever the batches are, each event comes once, in order, with DDLs in between."""
     monkeypatch.setattr(log_source, "MAX_BATCH_BYTES", random.Random(seed).choice((6000, 1 << 20)))
@@ -202,7 +202,7 @@ def test_who_may_have_it() -> None:
 
 
 @pytest.mark.parametrize("by_table", [False, True])
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=MORE_SEEDS)])
+@pytest.mark.parametrize("seed", few_of([1, 2], 1))
 def test_a_log_that_grows_under_a_running_changefeed(make: Make, tmp_path: Path, seed: int, *, by_table: bool) -> None:
     """From 2 partitions to 3: the clock and the driver, which knew the log before, deliver every event once and in order."""
     rng = random.Random(seed)

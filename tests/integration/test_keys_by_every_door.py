@@ -7,7 +7,6 @@ random history, with a real MariaDB as the judge; `mysql://` in all its settings
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from tests.support.delivery.repairs import repaired
 from tests.support.delivery.runs import tidemill
 from tests.support.servers.databases import mariadb  # noqa: F401 – a fixture
 from tests.support.servers.mariadb import MariaDb
+from tests.support.thorough import FUZZ
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.feeds import register
 from tidemill.config.file import parse_config
@@ -40,7 +40,7 @@ from tidemill.protocols.open.events import DdlMessage
 
 pytestmark = pytest.mark.slow
 
-TIMES = int(os.environ.get("TIDEMILL_FUZZ", "1"))
+TIMES = FUZZ
 KINDS_AT_ONCE = 10 if TIMES == 1 else len(KINDS)
 COMMIT_EVERY = 7
 Capsys = pytest.CaptureFixture[str]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.rows.guarded_fuzz import FAMILIES
+from tests.support.thorough import FUZZ
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 12 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
+ROUNDS = 12 * FUZZ
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from tests.support.thorough import few_of
 from tidemill.metrics.stalls import Held, Moment, Stall, StallWatch, spent
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
@@ -277,7 +278,7 @@ assert gc.isenabled()
 """
 
 
-@pytest.mark.parametrize("attempt", [0, *(pytest.param(i, marks=pytest.mark.thorough("more of the same")) for i in (1, 2))])
+@pytest.mark.parametrize("attempt", few_of(range(3), 1))
 def test_a_stack_that_changes_while_garbage_is_collected_is_read(attempt: int) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"attempt {attempt}: {done.stderr}"

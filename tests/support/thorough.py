@@ -10,18 +10,20 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 Value = TypeVar("Value")
-MORE = pytest.mark.thorough("one more of the same kind")
+FUZZ = int(os.environ.get("TIDEMILL_FUZZ", "1"))
+"""Multiplies the number of random cases. `make test-all` has three times as many as `make test`."""
+_WHY = "one more of the same kind"
 
 
-def few_of(values: Sequence[object], few: int) -> list[ParameterSet]:
+def few_of(values: Sequence[object], few: int, why: str = _WHY) -> list[ParameterSet]:
     """Parameters: those behind the first few are `thorough`."""
-    return [pytest.param(value, marks=[MORE] * (place >= few)) for place, value in enumerate(values)]
+    return [pytest.param(value, marks=[pytest.mark.thorough(why)] * (place >= few)) for place, value in enumerate(values)]
 
 
 def all_but(values: Iterable[object], more: Iterable[object]) -> list[ParameterSet]:
     """Parameters: those that are in `more` are `thorough`."""
     more = list(more)
-    return [pytest.param(value, marks=[MORE] * (value in more)) for value in values]
+    return [pytest.param(value, marks=[pytest.mark.thorough(_WHY)] * (value in more)) for value in values]
 
 
 def one_in(number: int, values: Sequence[Value]) -> Sequence[Value]:

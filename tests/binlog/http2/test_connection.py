@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 from typing import Any
@@ -11,6 +10,7 @@ import hpack
 import pytest
 
 from tests.support.binlog.binlogs import commit, prewrite
+from tests.support.thorough import FUZZ
 from tidemill.binlog.groups import Groups
 from tidemill.binlog.http2 import connection as machine
 from tidemill.binlog.http2 import frames as F
@@ -22,7 +22,7 @@ from tidemill.kernels.pump import layout as L
 from tidemill.wire import pump_pb2
 
 CLUSTER = 7
-ROUNDS = 40 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
+ROUNDS = 40 * FUZZ
 FIELDS = [
     (":method", "POST"), (":scheme", "http"), (":path", L.WRITE_PATH.decode()), (":authority", "h:1"), ("content-type", "application/grpc"),
     ("te", "trailers"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.thorough import few_of
 from tidemill.canal.client.batches import Batch
 from tidemill.canal.client.faults import CanalBroken, CanalMisuse, CanalRefused, CanalUnavailable, Fault
 from tidemill.canal.client.session import MOST_KEPT, Open, Pause, Read, Send, Session, Shut, Step, Steps, T
@@ -316,11 +317,8 @@ def test_headers_of_a_large_batch_are_not_kept() -> None:
     assert len(small._entries) == 5
 
 
-MORE_SEEDS = pytest.mark.thorough("the first twenty seeds have all kinds of faults")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=MORE_SEEDS) for seed in range(20, 150))])
+@pytest.mark.parametrize("seed", few_of(range(150), 20, "the first twenty seeds have all kinds of faults"))
 def test_nothing_is_lost_and_nothing_skipped(seed: int) -> None:
     """Under lost connections, lost answers and servers that are started again: what is acknowledged was processed, and all is processed."""
     chance = random.Random(seed)

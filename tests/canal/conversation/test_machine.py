@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.canal.store import Made, MemoryEntries, transaction
+from tests.support.thorough import FUZZ
 from tidemill.canal.conversation.actions import Action, Close, Fetch, Idle, Save, Send
 from tidemill.canal.conversation.cutting import Place, behind
 from tidemill.canal.conversation.desk import Access, Desk, Destination
@@ -452,9 +452,6 @@ BODIES = st.one_of(
     st.builds(Ack, NUMBERS, st.text(max_size=5)),
 )
 PIECES = st.one_of(BODIES.map(lambda body: frame(write_packet(body))), st.binary(max_size=40), st.binary(max_size=30).map(frame))
-
-FUZZ = int(os.environ.get("TIDEMILL_FUZZ", "1"))
-"""So many times as many sequences of bytes."""
 
 
 @pytest.mark.slow

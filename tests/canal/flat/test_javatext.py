@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import subprocess
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tests.support.canal.golden import lines
 from tests.support.servers.java_sources import java_version
+from tests.support.thorough import FUZZ
 from tidemill.canal.flat.javatext import java_double, java_float, java_hash
 
 
@@ -72,7 +72,7 @@ public class Floats {
 """
 
 
-COUNT = 4_000 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
+COUNT = 4_000 * FUZZ
 
 
 @pytest.mark.slow

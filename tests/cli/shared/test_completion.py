@@ -14,6 +14,7 @@ import pytest
 from tests.support.changelog.logs import golden_log
 from tests.support.server.apis import served
 from tests.support.server.fake_service import FakeService
+from tests.support.thorough import few_of
 from tidemill.cli.cdc.client import Client
 from tidemill.cli.main import main
 from tidemill.cli.shared import completion
@@ -92,7 +93,7 @@ def test_tables_of_the_log(complete: Complete, tmp_path: Path) -> None:
     assert complete("tidemill resync --table ") == []
 
 
-@pytest.mark.parametrize("shell", ["bash", *(pytest.param(one, marks=pytest.mark.thorough("made as bash's")) for one in ("zsh", "fish"))])
+@pytest.mark.parametrize("shell", few_of(["bash", "zsh", "fish"], 1, "made as bash's"))
 def test_scripts_of_shells(shell: str, tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     command = [sys.executable, "-m", "tidemill.cli.main"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import struct
 import weakref
@@ -16,7 +15,7 @@ import pytest
 from tests.support.rows.avro_programs import MODES, programs_of
 from tests.support.rows.random_rows import TYPES, broken, random_record
 from tests.support.schema.tables import column, table
-from tests.support.thorough import few_of
+from tests.support.thorough import FUZZ, few_of
 from tidemill.errors import CorruptedRow, MalformedRow, MessageTooLarge, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.rows.program import TableProgram
@@ -29,9 +28,6 @@ from tidemill.tidb.rows.raw import FORMAT_2, decode_row
 from tidemill.tidb.rows.write import pack_row, stored_bytes, with_checksum
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.codes import MySQLType as T
-
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
-"""Multiplies the number of random cases."""
 
 Message = tuple[bytes | None, bytes | None]
 
@@ -57,7 +53,7 @@ def plain(encoder: AvroRowEncoder, record: RawRecord) -> Message | TidemillError
 @pytest.mark.parametrize("mode", range(len(MODES)))
 def test_random_rows(mode: int) -> None:
     rng = random.Random(mode)
-    for _ in range(SCALE):
+    for _ in range(FUZZ):
         programs = programs_of(rng, 5)
         encoder = encoder_of(programs, MODES[mode])
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(5) for _ in range(120))]
@@ -136,7 +132,7 @@ def is_wrong(key: bytes, value: bytes) -> bool:
 def test_broken_rows(seed: int) -> None:
     """Where the reference gives a message the kernel gives the same; where it refuses the row, so does the encoder."""
     rng = random.Random(1000 + seed)
-    for _ in range(2 * SCALE):
+    for _ in range(2 * FUZZ):
         programs = programs_of(rng, 3)
         encoder = encoder_of(programs, rng.choice(MODES))
         for _ in range(60):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from tests.support.golden.text_rows import encode_all, outcome
 from tests.support.rows.random_programs import random_programs
 from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
+from tests.support.thorough import FUZZ
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.canal import CanalRowEncoder
 from tidemill.kernels.rows.program import TableProgram
@@ -20,7 +20,6 @@ from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.tidb.rows.write import pack_row
 from tidemill.tidb.schema.codes import MySQLType
 
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 VARIANTS = {
     "default": EncodingOptions(MessageFormat.CANAL),
     "handle deletes": EncodingOptions(MessageFormat.CANAL, delete_only_handle_key_columns=True),
@@ -32,7 +31,7 @@ VARIANTS = {
 def test_random_rows(variant: str) -> None:
     rng = random.Random(variant)
     options = VARIANTS[variant]
-    for _ in range(2 * SCALE):
+    for _ in range(2 * FUZZ):
         programs = random_programs(rng, 4)
         encoder = CanalRowEncoder(programs, options)
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(4) for _ in range(80))]
@@ -61,7 +60,7 @@ def test_broken_rows(variant: str) -> None:
     """Bytes changed anywhere: the reference's entry, or its error."""
     rng = random.Random(f"broken {variant}")
     refused = 0
-    for _ in range(2 * SCALE):
+    for _ in range(2 * FUZZ):
         programs = random_programs(rng, 2)
         encoder = CanalRowEncoder(programs, VARIANTS[variant])
         for _ in range(30):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from itertools import groupby
@@ -13,6 +12,7 @@ from tests.support.golden import ticdc
 from tests.support.golden.text_rows import golden_records, outcome
 from tests.support.rows.random_programs import random_programs
 from tests.support.rows.random_rows import TYPES, broken, random_record
+from tests.support.thorough import FUZZ
 from tidemill.errors import MalformedRow
 from tidemill.kernels.canal.entry_encoder import CanalEntryEncoder
 from tidemill.kernels.rows.views import RawRecord, row_array
@@ -20,7 +20,6 @@ from tidemill.protocols.canal.codes import EntryType
 from tidemill.protocols.canal.entries import Change, EntryTable, Made, transaction_entries
 from tidemill.tidb.schema.codes import MySQLType
 
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 SERVER = 9_000_000_001
 
 
@@ -59,7 +58,7 @@ def test_golden_rows() -> None:
 
 def test_random_rows() -> None:
     rng = random.Random("entries")
-    for _ in range(3 * SCALE):
+    for _ in range(3 * FUZZ):
         programs = random_programs(rng, 4)
         encoder = CanalEntryEncoder(programs, SERVER)
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(4) for _ in range(80))]
@@ -85,7 +84,7 @@ def test_every_type_is_in_the_kernel() -> None:
 def test_broken_rows() -> None:
     rng = random.Random("broken entries")
     refused = 0
-    for _ in range(2 * SCALE):
+    for _ in range(2 * FUZZ):
         programs = random_programs(rng, 2)
         tables = CanalEntryEncoder(programs, SERVER).tables
         for _ in range(30):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Sequence
 from datetime import UTC
@@ -14,7 +13,7 @@ import pytest
 
 from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
 from tests.support.schema.tables import column, table
-from tests.support.thorough import few_of
+from tests.support.thorough import FUZZ, few_of
 from tidemill.errors import MalformedBytes, MalformedRow
 from tidemill.kernels.columns import CHANGES, ColumnBuilder, ColumnProgram, ObjectBuilder, ObjectProgram
 from tidemill.kernels.columns import layout as C
@@ -26,9 +25,6 @@ from tidemill.tidb.rows.write import pack_row, stored_bytes
 from tidemill.tidb.schema.codes import MySQLType as T
 from tidemill.tidb.types.jsonbin import encode_json
 from tidemill.tidb.types.jsonstyle import JsonStyle
-
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
-"""Multiplies the number of random cases."""
 
 Image = tuple[str, int, tuple[Any, ...]]
 
@@ -91,7 +87,7 @@ def whole(program: ColumnProgram, records: Sequence[RawRecord]) -> list[RawRecor
 @pytest.mark.parametrize("strict", [False, True], ids=["null", "strict"])
 def test_random_rows(strict: bool) -> None:
     rng = random.Random(strict)
-    for _ in range(4 * SCALE):
+    for _ in range(4 * FUZZ):
         program = program_of(rng, strict=strict)
         records = whole(program, [random_record(rng, program.table.info) for _ in range(60)])
         same(built(ColumnBuilder([program]), records), wanted(program, records), program)
@@ -112,7 +108,7 @@ def test_every_type_is_in_the_kernel() -> None:
 def test_broken_rows(seed: int) -> None:
     """Where the reference reads the row the kernel reads the same; where it refuses the row, so does the builder."""
     rng = random.Random(1000 + seed)
-    for _ in range(4 * SCALE):
+    for _ in range(4 * FUZZ):
         program = program_of(rng)
         builder = ColumnBuilder([program])
         for _ in range(40):
@@ -217,7 +213,7 @@ def readable(programs: Sequence[ObjectProgram], records: Sequence[RawRecord]) ->
 @pytest.mark.parametrize("seed", few_of(range(2), 1))
 def test_objects_of_random_rows_of_several_tables(seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(3 * SCALE):
+    for _ in range(3 * FUZZ):
         style = rng.choice(list(JsonStyle))
         programs = [ObjectProgram(TableProgram("s", f"t{i}", random_table(rng), UTC, style)) for i in range(3)]
         builder = ObjectBuilder(programs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import weakref
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from tests.support.rows.avro_programs import programs_of
 from tests.support.rows.debezium_avro_programs import MODES, NOW, encoder_of
 from tests.support.rows.random_rows import TYPES, broken, random_record
 from tests.support.schema.tables import column, table
-from tests.support.thorough import few_of
+from tests.support.thorough import FUZZ, few_of
 from tidemill.errors import MessageTooLarge, TidemillError
 from tidemill.kernels.debezium_avro import DebeziumAvroRowEncoder
 from tidemill.kernels.rows.program import TableProgram
@@ -24,9 +23,6 @@ from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import pack_row
 from tidemill.tidb.schema.codes import MySQLType as T
-
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
-"""Multiplies the number of random cases."""
 
 Message = tuple[bytes | None, bytes | None]
 
@@ -56,7 +52,7 @@ def compare(encoder: DebeziumAvroRowEncoder, records: Sequence[RawRecord]) -> in
 @pytest.mark.parametrize("mode", range(len(MODES)))
 def test_random_rows(mode: int) -> None:
     rng = random.Random(mode)
-    for _ in range(SCALE):
+    for _ in range(FUZZ):
         programs = programs_of(rng, 5)
         encoder = encoder_of(programs, MODES[mode])
         assert compare(encoder, [random_record(rng, programs[i].info, i) for i in (rng.randrange(5) for _ in range(120))]) > 60
@@ -78,7 +74,7 @@ def test_every_type_is_in_the_kernel(options: object) -> None:
 def test_broken_rows(seed: int) -> None:
     """Where the reference gives a message the kernel gives the same; where it refuses the row, so does the encoder."""
     rng = random.Random(1000 + seed)
-    for _ in range(4 * SCALE):
+    for _ in range(4 * FUZZ):
         programs = programs_of(rng, 3)
         encoder = encoder_of(programs, rng.choice(MODES))
         for _ in range(60):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import struct
 
@@ -15,7 +14,7 @@ from tests.support.golden.text_rows import outcome
 from tests.support.rows.open_programs import ZONES, random_programs
 from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
 from tests.support.schema.tables import column, table
-from tests.support.thorough import few_of
+from tests.support.thorough import FUZZ, few_of
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.routing.identity import KeyHash, unique_change
@@ -29,9 +28,6 @@ from tidemill.tidb.rows.write import pack_row
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.types.jsonbin import encode_json, json_text
 from tidemill.tidb.types.jsonstyle import JsonStyle
-
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
-"""Multiplies the number of random cases."""
 
 
 def groups_of(*ends: int) -> np.ndarray:
@@ -47,7 +43,7 @@ def expected(programs: list[TableProgram], records: list[RawRecord]) -> list[tup
 def test_random_rows(seed: int) -> None:
     """Many tables in one call, several groups, small messages: the same messages as reference and batching rule make."""
     rng = random.Random(seed)
-    for _ in range(4 * SCALE):
+    for _ in range(4 * FUZZ):
         programs = random_programs(rng, 5)
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(5) for _ in range(120))]
         options = EncodingOptions(max_batch_size=rng.choice((1, 3, 16)), max_message_bytes=1 << 20 if rng.random() < 0.5 else 40_000)
@@ -87,7 +83,7 @@ def test_doubles_in_documents(style: JsonStyle) -> None:
     rng = random.Random(style.value)
     info = table([column(MySQLType.LONGLONG), column(MySQLType.JSON)], pk_is_handle=True)
     numbers = [sign * number for number in EDGES for sign in (1, -1)]
-    for _ in range(1000 * SCALE):
+    for _ in range(1000 * FUZZ):
         digits, exponent = rng.randrange(10 ** rng.randint(1, 18)), rng.randint(-30, 25)
         numbers += [float(f"{digits}e{exponent}"), rng.uniform(-1e16, 1e16), struct.unpack("<d", rng.randbytes(8))[0]]
     numbers = [number for number in numbers if math.isfinite(number)]
@@ -121,7 +117,7 @@ def test_broken_rows(seed: int) -> None:
     """Bytes changed anywhere: the same messages as the reference makes, or its error; the same for routing."""
     rng = random.Random(1000 + seed)
     refused = 0
-    for _ in range(10 * SCALE):
+    for _ in range(10 * FUZZ):
         programs = random_programs(rng, 2)
         encoder, mount, unique, hashes = OpenRowEncoder(programs), MountEncoder(programs), unique_change(programs), KeyHash(programs)
         for _ in range(30):
@@ -155,7 +151,7 @@ def test_rows_at_the_end_of_a_page() -> None:
     assert libc.mprotect(ctypes.c_void_p(base + 2 * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
     rng = random.Random(5)
     end = base + 2 * mmap.PAGESIZE
-    for _ in range(15 * SCALE):
+    for _ in range(15 * FUZZ):
         program = random_programs(rng, 1)[0]
         encoder, unique, hashes = OpenRowEncoder([program]), unique_change([program]), KeyHash([program])
         for _ in range(20):

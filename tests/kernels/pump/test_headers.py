@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import hpack
@@ -10,13 +9,14 @@ import numpy as np
 import pytest
 from crc32c import crc32c
 
+from tests.support.thorough import FUZZ
 from tidemill.binlog.groups import Groups
 from tidemill.binlog.http2.headers import KernelHeaders, PeerFault, PlainHeaders
 from tidemill.binlog.messages import Binlog, BinlogType, Head
 from tidemill.binlog.valuelog import frame
 from tidemill.kernels.pump import layout as L
 
-ROUNDS = 300 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
+ROUNDS = 300 * FUZZ
 NAMES = [b":method", b":path", b":scheme", b":authority", b"content-type", b"grpc-encoding", b"grpc-timeout", b"te", b"x", b"x-long" * 20]
 VALUES = [
     b"POST", b"GET", L.WRITE_PATH, L.PULL_PATH, b"/", b"application/grpc", b"application/grpc+proto", b"application/grpcx", b"identity",

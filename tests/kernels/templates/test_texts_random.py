@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from typing import Any
@@ -14,6 +13,7 @@ from tests.support.golden.text_encoders import CANAL_JSON, NO_SLOW_ROWS, QUIET, 
 from tests.support.golden.text_rows import encode_all, outcome
 from tests.support.rows.random_programs import random_programs
 from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
+from tests.support.thorough import FUZZ
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
@@ -30,8 +30,6 @@ from tidemill.protocols.options import (
 from tidemill.tidb.keys import parse_record_key
 from tidemill.tidb.schema.codes import MySQLType
 
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
-
 
 def plain(encoder: TextRowEncoder, record: Any) -> bytes:
     return encoder.value_of(record, 1_795_000_000_000)
@@ -41,7 +39,7 @@ def plain(encoder: TextRowEncoder, record: Any) -> bytes:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_random_rows(variant: str) -> None:
     rng = random.Random(variant)
-    for _ in range(2 * SCALE):
+    for _ in range(2 * FUZZ):
         programs = random_programs(rng, 4)
         encoder = encoder_of(programs, VARIANTS[variant])
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(4) for _ in range(80))]
@@ -60,7 +58,7 @@ def test_every_type_is_in_the_kernel() -> None:
     rng = random.Random(99)
     for tp in TYPES:
         programs = random_programs(rng, 3, MySQLType(tp))
-        records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(3) for _ in range(20 * SCALE))]
+        records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(3) for _ in range(20 * FUZZ))]
         for variant in NO_SLOW_ROWS:
             encoder = encoder_of(programs, VARIANTS[variant])
             good = [r for r in records if isinstance(outcome(lambda r=r: plain(encoder, r), MalformedRow), bytes)]  # noqa: B023
@@ -80,7 +78,7 @@ def test_broken_rows(variant: str) -> None:
     """Bytes changed anywhere: the reference's message, or its error."""
     rng = random.Random(f"broken {variant}")
     refused = 0
-    for _ in range(2 * SCALE):
+    for _ in range(2 * FUZZ):
         programs = random_programs(rng, 2)
         encoder = encoder_of(programs, VARIANTS[variant])
         for _ in range(30):

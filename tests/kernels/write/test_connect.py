@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 from tests.support.golden.text_rows import encode_all
 from tests.support.schema.tables import column, table
+from tests.support.thorough import FUZZ
 from tidemill.kernels.debezium import DebeziumRowEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
@@ -17,7 +17,6 @@ from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.types.decimals import encode_decimal
 from tidemill.tidb.types.floats import go_float
 
-SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 BARE = EncodingOptions(MessageFormat.DEBEZIUM, debezium=DebeziumOptions(disable_schema=True))
 
 
@@ -43,7 +42,7 @@ def test_the_nearest_double() -> None:
     rng = random.Random(11)
     info = table([column(MySQLType.LONG, name="id"), column(MySQLType.NEWDECIMAL, name="d", Flen=65, Decimal=30)], pk_is_handle=True)
     encoder = DebeziumRowEncoder([TableProgram("s", "t", info)], BARE, clock=lambda: 0)
-    texts = [random_decimal(rng) for _ in range(4000 * SCALE)]
+    texts = [random_decimal(rng) for _ in range(4000 * FUZZ)]
     records = []
     for number, text in enumerate(texts):
         whole, _, fraction = text.lstrip("-").partition(".")

@@ -7,7 +7,6 @@ statement may have several changes. Half of them have the parts that MariaDB doe
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from datetime import UTC
@@ -20,6 +19,7 @@ from tests.support.changelog.sqllogs import SqlLog
 from tests.support.changelog.told_otherwise import telling
 from tests.support.delivery.database_runs import FORCED, hurried, wrong
 from tests.support.servers.mariadb import MariaDb
+from tests.support.thorough import FUZZ
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
@@ -28,10 +28,7 @@ from tidemill.sinks.mysql.dialect import RULES, For
 from tidemill.tidb.ddltext import ExactDialect, Part, canonical_ddl
 
 STATEMENTS = 16
-SEEDS = [
-    pytest.param(seed, marks=[pytest.mark.thorough("another seed")] * (seed == 1))
-    for seed in range(2 * int(os.environ.get("TIDEMILL_FUZZ", "1")))
-]
+SEEDS = [pytest.param(seed, marks=[pytest.mark.thorough("another seed")] * (seed == 1)) for seed in range(2 * FUZZ)]
 NAMES = ("Orders", "people", "T-1", "日本", "a b")
 TYPES = (
     "INT DEFAULT 3", "BIGINT NOT NULL DEFAULT -1", "VARCHAR(20) DEFAULT 'it''s \\\\ x'", "DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6)",

@@ -3,7 +3,6 @@ judge. `TIDEMILL_FUZZ=N` makes N times as many."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,9 @@ from tests.support.changelog.key_histories import KINDS, histories
 from tests.support.changelog.sqllogs import SqlLog
 from tests.support.delivery.database_runs import delivered, hurried, wrong
 from tests.support.servers.mariadb import MariaDb
+from tests.support.thorough import FUZZ
 
-SEEDS = range(int(os.environ.get("TIDEMILL_FUZZ", "1")))
+SEEDS = range(FUZZ)
 SETTINGS = (
     "max-txn-row=1",
     "max-txn-row=1&batch-dml-enable=false",

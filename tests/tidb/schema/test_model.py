@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.schema import schemas as s
+from tests.support.thorough import FUZZ
 from tidemill.errors import SchemaError, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
@@ -141,7 +141,6 @@ ENCODERS: tuple[Callable[[TableProgram], object], ...] = (
     lambda program: KeyHash([program]),
     lambda program: unique_change([program]),
 )
-FUZZ = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 STRANGE = (None, True, 5, -5, 1 << 70, 1.5, "x", "", [], ["x"], [5], [None], {}, {"O": 5}, {"x": 1})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from random import Random
@@ -13,6 +12,7 @@ import grpc
 import pytest
 
 from tests.support.capture.hostile import fill
+from tests.support.thorough import FUZZ
 from tidemill.capture.tikv.client.channels import Channels, is_address
 from tidemill.capture.tikv.client.pd import PdClient, parse_version
 from tidemill.capture.tikv.client.region_calls import RegionCalls
@@ -21,7 +21,7 @@ from tidemill.tidb.types.jsonstyle import JsonStyle, style_of
 from tidemill.tso import MAX_TS
 from tidemill.wire import keyspacepb_pb2, kvrpcpb_pb2, pdpb_pb2
 
-ROUNDS = 30 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
+ROUNDS = 30 * FUZZ
 
 
 class Hostile(grpc.GenericRpcHandler):  # type: ignore[misc]

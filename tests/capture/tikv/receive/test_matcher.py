@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.capture.eventfeeds import Reference, Row, committed, failure, message, resolved, vectors
+from tests.support.thorough import few_of
 from tidemill.capture.tikv.receive.decode import Scanner
 from tidemill.capture.tikv.receive.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.regions.actions import RowSeen
@@ -226,7 +227,7 @@ def anything(random_: random.Random) -> Row | int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.thorough("more seeds")) for seed in range(2, 8))])
+@pytest.mark.parametrize("seed", few_of(range(8), 2))
 def test_what_breaks_the_rules_is_judged_as_by_the_reference(seed: int) -> None:
     random_, causes = random.Random(seed), Counter[str]()
     for _ in range(500):

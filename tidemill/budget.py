@@ -91,10 +91,11 @@ class Budget:
         """Return what is left of a limit."""
         return max(0, int(getattr(self.limits, kind)) - self._spent.get(kind, 0))
 
-    def json(self, text: bytes, load: Callable[[str], Any] = json.loads) -> Any:
+    def json(self, text: bytes | str, load: Callable[[str], Any] = json.loads) -> Any:
         """Parse JSON, its values counted before they are made. Raises OverBudget, and what `load` raises."""
-        self.spend("nodes", json_nodes(text, self.left("nodes")))
-        return load(text.decode())
+        data = text.encode() if isinstance(text, str) else text
+        self.spend("nodes", json_nodes(data, self.left("nodes")))
+        return load(text if isinstance(text, str) else text.decode())
 
     def body(self, encoding: str | None, pieces: Iterable[bytes]) -> bytes:
         """Return the body of an HTTP answer, as it came. Raises OverBudget, also for one that is compressed: a thousand bytes, compressed

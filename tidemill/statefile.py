@@ -58,7 +58,7 @@ def read(data: bytes | str, name: str, kind: Kind = LOG_FILE) -> Fields:
     if isinstance(data, bytes) and not data.strip(b"\0 \n"):
         raise kind.error(f"{redact(name)} is empty: a crash of the machine may have taken what it held", hint=kind.hint)
     try:
-        found = Budget(STATE).json(data if isinstance(data, bytes) else data.encode())
+        found = Budget(STATE).json(data)
     except RecursionError:
         raise kind.error(f"{redact(name)} is nested too deep", hint=kind.hint) from None
     except OverBudget as error:

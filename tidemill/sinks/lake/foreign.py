@@ -9,7 +9,7 @@ and tables of a bucket have no files here. Credentials of that configuration go 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from tidemill.errors import SinkError
 from tidemill.extras import extra
@@ -61,8 +61,7 @@ def open_catalog(name: str, given: Mapping[str, str], *, remote: bool) -> Catalo
         return load(properties, location)
 
     catalog._load_file_io = load_checked
-    found: Catalog = catalog
-    return found
+    return cast(Catalog, catalog)
 
 
 def check(properties: Mapping[str, str], what: str) -> None:
@@ -75,10 +74,10 @@ def check(properties: Mapping[str, str], what: str) -> None:
 def static_table(metadata: str, properties: Mapping[str, str]) -> StaticTable:
     """Return the table of a metadata file. `properties`: the catalog's. Raises SinkError."""
     own = dict(properties)
-    found = FromInputFile.table_metadata(load_file_io(own, metadata).new_input(metadata))
-    check(found.properties, metadata)
-    files = load_file_io({**own, **found.properties}, metadata)
-    return StaticTable(("static-table", metadata), found, metadata, files, NoopCatalog("static-table"))
+    read = FromInputFile.table_metadata(load_file_io(own, metadata).new_input(metadata))
+    check(read.properties, metadata)
+    files = load_file_io({**own, **read.properties}, metadata)
+    return StaticTable(("static-table", metadata), read, metadata, files, NoopCatalog("static-table"))
 
 
 def _refused(what: str, name: str) -> SinkError:

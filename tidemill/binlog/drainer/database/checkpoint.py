@@ -53,7 +53,7 @@ class CheckpointTable:
         if not found:
             return None
         try:
-            value = Budget(STATE).json(found[0].encode())
+            value = Budget(STATE).json(found[0])
             ts = int(value["commitTS"])
             self._ts_map = {str(name): int(at) for name, at in value.get("ts-map", {}).items()}
             return Position(ts, int(value.get("schema-version", 0)), value.get("consistent") is True) if ts else None

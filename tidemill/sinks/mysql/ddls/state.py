@@ -141,7 +141,7 @@ def unmark(connection: Connection, scene: Scene, parsed: Parsed) -> None:
 
 def ran(connection: Connection, scene: Scene, parsed: Parsed, schema: str, noted: str) -> bool:
     """Return whether a statement ran since its state before was noted. Raises ServerFault, Refused."""
-    known = Budget(STATE).json(noted.encode())
+    known = Budget(STATE).json(noted)
     if is_marked(parsed):
         return shown(connection, scene.mark(done=True)) is not None
     if parsed.what is What.EXCHANGE:
